@@ -44,7 +44,7 @@ def partial_marker_start(text: str, markers: Sequence[str], start: int = 0) -> i
     """Return where an incomplete marker at the end of the text starts, if any; otherwise the text's length."""
     patterns = _patterns(tuple(markers))
     for found in patterns.beginning.finditer(text, max(start, len(text) - patterns.max_length + 1)):
-        if any(_is_partial(marker, text, found.start()) for marker in markers):
+        if any(_is_partial(marker, text, found.start()) for marker in patterns.long):
             return found.start()
     return len(text)
 
@@ -56,12 +56,16 @@ def _is_partial(marker: str, text: str, start: int) -> bool:
 
 class _Patterns(NamedTuple):
     marker: re.Pattern[str]
-    beginning: re.Pattern[str]  # of the first characters
+    beginning: re.Pattern[str]  # of the first characters of long markers
+    long: tuple[str, ...]  # the markers of several characters, which can be incomplete
     max_length: int
 
 
 @cache
 def _patterns(markers: tuple[str, ...]) -> _Patterns:
     ordered = sorted(markers, key=len, reverse=True)
-    found, beginning = ("|".join(map(re.escape, texts)) for texts in (ordered, sorted({each[0] for each in ordered})))
-    return _Patterns(re.compile(found or NOTHING), re.compile(beginning or NOTHING), max(map(len, ordered), default=1))
+    long = tuple(each for each in ordered if len(each) > 1)
+    found, beginning = ("|".join(map(re.escape, texts)) for texts in (ordered, sorted({each[0] for each in long})))
+    return _Patterns(
+        re.compile(found or NOTHING), re.compile(beginning or NOTHING), long, max(map(len, ordered), default=1)
+    )

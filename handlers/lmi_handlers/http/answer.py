@@ -157,11 +157,11 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
         if not bridged:
             break
     async with AsyncExitStack() as held:
-        held.enter_context(model.usage.call())  # from here on, the model cannot be unloaded
-        if not exchange.is_received:
-            dispatcher.check_place(model)  # refuse before reading the body; a slow body must not take a place
-        call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
-        ticket = held.enter_context(dispatcher.admit(model))  # 1
+        with model.usage.call():  # from here on, the model cannot be unloaded
+            if not exchange.is_received:
+                dispatcher.check_place(model)  # refuse before reading the body; a slow body must not take a place
+            call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
+            ticket = held.enter_context(dispatcher.admit(model))  # 1; this counts the call, too
         if not model.ready:
             exchange.record.wait()
             await dispatcher.wake(model)

@@ -207,6 +207,21 @@ async def test_running_request_outlives_a_shutdown(server: RunningServer, second
     assert (await shutting).status == 200
 
 
+async def test_request_that_does_not_outlive_a_shutdown_is_counted_once(
+    server: RunningServer, second: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await register(server, second)
+    server.dispatcher.registry.drain_seconds = 0
+    model = server.dispatcher.models["second"]
+    assert isinstance(model.backend, ScriptedBackend)
+    model.backend.enqueue(script := Script("slowly", hold=True))
+    request = asyncio.create_task(server.post("/predictions/second", {"inputs": "Hello"}))
+    await script.started.wait()
+    assert (await ask(server, "PUT", "/models/second", max_worker=0)).status == 200
+    assert (await request).status == 503
+    assert "model second: 1 requests did not finish in time and end with an error" in caplog.messages
+
+
 async def test_idle_model_is_removed_at_once(server: RunningServer, second: Path) -> None:
     await register(server, second)
     await make_idle(server, "second")

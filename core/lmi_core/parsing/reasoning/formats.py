@@ -1,11 +1,12 @@
 """The values of `option.reasoning_parser`, as in vLLM and SGLang, and their formats."""
 
+from collections.abc import Iterator
 from types import MappingProxyType
 
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.parsing.reasoning.harmony import Harmony
 from lmi_core.parsing.reasoning.markers import Markers
-from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
+from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser
 
 TAG = "<think>"
 
@@ -24,18 +25,15 @@ class TaggedContent(ReasoningFormat):
 
 
 class _Prefix(ReasoningParser):
-    inside = False
-    undecided = False
-
     def __init__(self, tag: str) -> None:
-        self._tag = tag
+        super().__init__()
+        self.content = tag
 
-    def push(self, text: str) -> SplitText:
-        tag, self._tag = self._tag, ""
-        return SplitText(content=tag + text)
-
-    def finish(self) -> SplitText:
-        return self.push("")
+    def read(self) -> Iterator[None]:
+        while True:
+            self.content += self.held
+            self.held = ""
+            yield
 
 
 TOOL_CALL = ("<tool_call>",)

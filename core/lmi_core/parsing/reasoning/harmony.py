@@ -4,20 +4,16 @@ Only tokens are markers. The same text in several tokens, which a model may quot
 """
 
 import re
+from collections.abc import Iterator
 
-from lmi_core.parsing.reasoning.parser import (
-    AnswerContext,
-    PhasedReasoning,
-    ReasoningFormat,
-    ReasoningParser,
-    SplitText,
-)
-from lmi_core.parsing.search import MARK, find_first, unmarked
+from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser
+from lmi_core.parsing.search import MARK, unmarked
 
 TEXTS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>")
 TEXT = re.compile("|".join(map(re.escape, TEXTS)))
 MARKERS = tuple(MARK + text for text in TEXTS)
 START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS = MARKERS
+BODY_ENDS = (*ENDS, START)
 CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 RECIPIENT = re.compile(rf"\bto=([^\s<{MARK}]+)")
 NO_FUNCTIONS = ("assistant", "browser", "container", "python")  # other recipients, as in vLLM
@@ -65,72 +61,56 @@ class Harmony(ReasoningFormat):
         return prompt if prompt.endswith(unmarked(MESSAGE)) else prompt + FINAL_HEADER
 
 
-class HarmonyReasoning(PhasedReasoning):
+class HarmonyReasoning(ReasoningParser):
     """A parser of message headers and bodies; text outside messages is content."""
 
     def __init__(self, marked: bool) -> None:
         """Keep the marks of tokens in calls of functions if `marked`, for the parser of calls."""
-        super().__init__(self._begin)
+        super().__init__()
         self._marked = marked
-        self._reasons = False
-        self._calls = False
         self._has_reasoning = False
         self._has_content = False
-
-    @property
-    def inside(self) -> bool:
-        return self._phase == self._body and self._reasons
-
-    @property
-    def undecided(self) -> bool:
-        return self._phase in (self._begin, self._header) and bool(self._held)
 
     def continue_from(self, message: str) -> None:
         """Continue from a prompt that ends inside a message; return none of the prompt's text."""
         self.push(message)
         self._has_reasoning = self._has_content = False
 
-    def _begin(self, final: bool) -> SplitText | None:
-        """Determine whether the text starts with a message; otherwise all of it is content."""
-        if not final and any(start.startswith(self._held) and start != self._held for start in HEADER_STARTS):
-            return None
-        self._phase = self._header if self._held.startswith(HEADER_STARTS) else self._no_message
-        return SplitText()
+    def read(self) -> Iterator[None]:
+        while not self.final and any(start.startswith(self.held) and start != self.held for start in HEADER_STARTS):
+            self.undecided = bool(self.held)
+            yield
+        has_messages = self.held.startswith(HEADER_STARTS)
+        while not has_messages:
+            self.undecided = False
+            self._write(self.held)
+            self.held = ""
+            yield
+        while True:
+            while MESSAGE not in self.held:
+                self.undecided = bool(self.held)
+                yield  # at the end of the text, the header is dropped
+            header, _, self.held = self.held.partition(MESSAGE)
+            self.undecided = False
+            channel, calls = CHANNEL_NAME.search(header), function_of(header) is not None
+            self.inside = not calls and channel is not None and channel[1] == "analysis"
+            has_text = self._has_reasoning if self.inside else self._has_content
+            self._write(header + MESSAGE if calls else BETWEEN_MESSAGES if has_text else "")
+            end = ""
+            while not end:
+                text, end = self.read_until(BODY_ENDS)
+                self._write(text)
+                if not end:
+                    yield
+            if end == START:
+                self.held = START + self.held
+            self._write((ENDS[0] if end == START else end) if calls else "")
+            self.inside = False
 
-    def _header(self, final: bool) -> SplitText | None:
-        """Read a header; drop it if it never ends."""
-        head, found, body = self._held.partition(MESSAGE)
-        if not found:
-            self._held = "" if final else self._held
-            return None
-        self._held = body
-        self._phase = self._body
-        channel = CHANNEL_NAME.search(head)
-        self._calls = function_of(head) is not None
-        self._reasons = not self._calls and channel is not None and channel[1] == "analysis"
-        has_text = self._has_reasoning if self._reasons else self._has_content
-        return self._split(head + MESSAGE if self._calls else BETWEEN_MESSAGES if has_text else "")
-
-    def _body(self, final: bool) -> SplitText | None:
-        found = find_first(self._held, (*ENDS, START), final=final)
-        text, rest = self._held[: found.place], self._held[found.place :]
-        self._held = rest
-        if found.marker:
-            self._phase = self._header
-            if found.marker != START:
-                self._held = rest.removeprefix(found.marker)
-            if self._calls:
-                text += ENDS[0] if found.marker == START else found.marker
-        elif not text:
-            return None
-        return self._split(text)
-
-    def _split(self, text: str) -> SplitText:
-        self._has_reasoning |= self._reasons and bool(text)
-        self._has_content |= not self._reasons and bool(text)
-        text = text if self._marked and not self._reasons else unmarked(text)
-        return SplitText(reasoning=text) if self._reasons else SplitText(content=text)
-
-    def _no_message(self, final: bool) -> SplitText | None:
-        text, self._held = self._held, ""
-        return SplitText(content=text if self._marked else unmarked(text))
+    def _write(self, text: str) -> None:
+        if self.inside:
+            self._has_reasoning |= bool(text)
+            self.reasoning += unmarked(text)
+        else:
+            self._has_content |= bool(text)
+            self.content += text if self._marked else unmarked(text)

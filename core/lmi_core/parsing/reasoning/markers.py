@@ -1,16 +1,14 @@
 """Reasoning between markers before the content, the format of nearly all models."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lmi_core.parsing.reasoning.parser import (
     AnswerContext,
-    PhasedReasoning,
     ReasoningFormat,
     ReasoningMarkers,
     ReasoningParser,
-    SplitText,
 )
-from lmi_core.parsing.search import find_first, starts_with
 
 
 class StreamStrip:
@@ -77,92 +75,48 @@ class Markers(ReasoningFormat):
         return self.opened and not context.disabled and not context.continued
 
 
-class MarkedReasoning(PhasedReasoning):
+class MarkedReasoning(ReasoningParser):
     """A parser of one sequence; reasoning that does not come first is content."""
 
     def __init__(self, markers: Markers, inside: bool, interrupts: tuple[str, ...]) -> None:
-        super().__init__(self._read_reasoning if inside else self._find_start)
+        super().__init__()
+        self.inside = inside
         self._markers = markers
-        self._ends = markers.ends + interrupts
-        self._repeats = inside  # whether the model may repeat the marker that the prompt ends with
-        self._reasoning = StreamStrip(start=True, end=True)
-        self._content = StreamStrip(start=False, end=False)
+        self._interrupts = interrupts
 
-    @property
-    def inside(self) -> bool:
-        return self._phase == self._read_reasoning
-
-    @property
-    def undecided(self) -> bool:
-        return self._phase == self._find_start and bool(self._held.strip())
-
-    def _find_start(self, final: bool) -> SplitText | None:
-        """Read up to the start marker; without one, all text is content."""
-        text = self._held.lstrip()
-        found = starts_with(text, self._markers.starts + self._markers.ends, final=final)
-        if found is None:
-            return None
-        if not found:
-            self._phase = self._read_content
-        elif found in self._markers.starts:
-            self._held = text[len(found) :]
-            self._phase = self._read_reasoning
-        else:
-            self._end(text[len(found) :])
-        return SplitText()
-
-    def _read_reasoning(self, final: bool) -> SplitText | None:
-        if self._repeats:
-            return self._skip_repeated_start(final)
-        found = find_first(self._held, self._ends, final=final)
-        text, rest = self._held[: found.place], self._held[found.place :]
-        self._held = rest
-        if found.marker:
-            self._end(rest.removeprefix(found.marker) if found.marker in self._markers.ends else rest)
-        elif not text:
-            return None
-        return SplitText(reasoning=self._reasoning.push(text))
-
-    def _skip_repeated_start(self, final: bool) -> SplitText | None:
-        text = self._held.lstrip()
-        found = starts_with(text, self._markers.starts, final=final)
-        if found is None:
-            return None
-        self._repeats = False
-        self._held = text[len(found) :]
-        return SplitText()
-
-    def _end(self, rest: str) -> None:
-        """Switch from the reasoning to the content, which starts with `rest`."""
-        self._held = rest
-        self._content = StreamStrip(start=True, end=False)
-        self._phase = self._skip_wrapper if self._markers.wrapper else self._read_content
-
-    def _skip_wrapper(self, final: bool) -> SplitText | None:
-        """Drop a wrapper's marker between the reasoning and the content."""
-        assert self._markers.wrapper is not None
-        opening, _ = self._markers.wrapper
-        text = self._held.lstrip()
-        found = starts_with(text, (opening,), final=final)
-        if found is None:
-            return None
-        self._held = text[len(found) :]
-        self._phase = self._read_wrapped if found else self._read_content
-        if found:
-            self._content = StreamStrip(start=True, end=True)
-        return SplitText()
-
-    def _read_wrapped(self, final: bool) -> SplitText | None:
-        assert self._markers.wrapper is not None
-        _, closing = self._markers.wrapper
-        found = find_first(self._held, (closing,), final=final)
-        text, self._held = self._held[: found.place], self._held[found.place + len(found.marker) :]
-        if found.marker:
-            self._phase = self._read_content
-        elif not text:
-            return None
-        return SplitText(content=self._content.push(text))
-
-    def _read_content(self, final: bool) -> SplitText | None:
-        text, self._held = self._held, ""
-        return SplitText(content=self._content.push(text))
+    def read(self) -> Iterator[None]:
+        markers = self._markers
+        # The model may repeat the marker that the prompt ends with
+        first = markers.starts if self.inside else markers.starts + markers.ends
+        while (found := self.read_marker(first)) is None:
+            self.undecided = not self.inside and bool(self.held.strip())
+            yield
+        self.undecided = False
+        has_ended = found in markers.ends
+        if self.inside or found in markers.starts:
+            self.inside = True
+            ends = markers.ends + self._interrupts
+            strip, end = StreamStrip(start=True, end=True), ""
+            while not end:
+                text, end = self.read_until(ends)
+                self.reasoning += strip.push(text)
+                if not end:
+                    yield
+            self.inside, has_ended = False, True
+            if end in self._interrupts:
+                self.held = end + self.held
+        strip = StreamStrip(start=has_ended, end=False)
+        if has_ended and markers.wrapper is not None:
+            opening, closing = markers.wrapper
+            while (found := self.read_marker((opening,))) is None:
+                yield
+            strip, end = StreamStrip(start=True, end=bool(found)), ""
+            while found and not end:
+                text, end = self.read_until((closing,))
+                self.content += strip.push(text)
+                if not end:
+                    yield
+        while True:
+            self.content += strip.push(self.held)
+            self.held = ""
+            yield

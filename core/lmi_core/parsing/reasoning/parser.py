@@ -1,9 +1,11 @@
 """The interface of reasoning formats."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from lmi_core.parsing.search import find_first, starts_with
 
 
 class SplitText(NamedTuple):
@@ -35,23 +37,51 @@ class AnswerContext:
 class ReasoningParser(ABC):
     """A streaming splitter of one sequence into reasoning and content; returned text is final."""
 
-    @property
-    @abstractmethod
-    def inside(self) -> bool:
-        """Whether the last pushed text belongs to the reasoning or to one of its markers."""
+    inside = False  # whether the last pushed text belongs to the reasoning or to one of its markers
+    undecided = False  # whether the last pushed text may turn out to be the start of the reasoning
 
-    @property
-    @abstractmethod
-    def undecided(self) -> bool:
-        """Whether the last pushed text may turn out to be the start of the reasoning."""
+    def __init__(self) -> None:
+        self.held = ""  # text not read yet
+        self.final = False  # the text is complete
+        self.reasoning = self.content = ""  # text to return
+        self._reading = self.read()
 
     @abstractmethod
+    def read(self) -> Iterator[None]:
+        """Read all text, and yield to wait for more, even at its end."""
+
     def push(self, text: str) -> SplitText:
         """Process generated text, and return the text that is final now."""
+        self.held += text
+        next(self._reading)
+        part = SplitText(self.reasoning, self.content)
+        self.reasoning = self.content = ""
+        return part
 
-    @abstractmethod
     def finish(self) -> SplitText:
         """Return the remaining text, at the end of the generated text."""
+        self.final = True
+        return self.push("")
+
+    def read_until(self, markers: Sequence[str]) -> tuple[str, str]:
+        """Read up to the end of the first marker, and return the text before it, and the marker.
+
+        If there is none, read only the text that cannot be the start of one.
+        """
+        place, marker = find_first(self.held, markers, final=self.final)
+        text, self.held = self.held[:place], self.held[place + len(marker) :]
+        return text, marker
+
+    def read_marker(self, markers: Sequence[str]) -> str | None:
+        """Read whitespace and a marker, and return the marker; read nothing, and return "", if it is not there.
+
+        None means that more text could decide.
+        """
+        text = self.held.lstrip()
+        marker = starts_with(text, markers, final=self.final)
+        if marker:
+            self.held = text[len(marker) :]
+        return marker
 
 
 class ReasoningFormat(ABC):
@@ -80,28 +110,3 @@ class ReasoningFormat(ABC):
     def close(self, prompt: str) -> str:
         """Return the prompt with the template's open reasoning closed."""
         return prompt
-
-
-Phase = Callable[[bool], SplitText | None]  # receives whether the text is complete; returns None to wait for more
-
-
-class PhasedReasoning(ReasoningParser):
-    """A parser in phases. Each phase consumes held text, and may set the next phase."""
-
-    def __init__(self, first: Phase) -> None:
-        self._held = ""  # text not yet returned
-        self._phase = first
-
-    def push(self, text: str) -> SplitText:
-        self._held += text
-        return self._advance(final=False)
-
-    def finish(self) -> SplitText:
-        return self._advance(final=True)
-
-    def _advance(self, final: bool) -> SplitText:
-        reasoning, content = "", ""
-        while self._held and (part := self._phase(final)) is not None:
-            reasoning += part.reasoning
-            content += part.content
-        return SplitText(reasoning, content)

@@ -13,7 +13,6 @@ from lmi_core.parsing.reasoning.harmony import TEXTS as HARMONY_TEXTS
 from lmi_core.parsing.tool_calls.braced_parameters import BracedCalls
 from lmi_core.parsing.tool_calls.harmony import HarmonyCalls
 from lmi_core.parsing.tool_calls.incremental import Tools
-from lmi_core.parsing.tool_calls.json_calls import JsonCall, KeyedCall
 from lmi_core.parsing.tool_calls.marked_json import BareJson, MarkedJson
 from lmi_core.parsing.tool_calls.parser import CallId, ToolCallParser
 from lmi_core.parsing.tool_calls.python_calls import PythonCalls
@@ -46,9 +45,9 @@ def _json(
     *markers: str,
     ends: Sequence[str] = (),
     special: Sequence[str] = (),
-    kind: type[JsonCall] = JsonCall,
+    keyed: bool = False,
 ) -> ToolCallFormat:
-    make = partial(MarkedJson, markers=markers, ends=ends, special=special, kind=kind)
+    make = partial(MarkedJson, markers=markers, ends=ends, special=special, keyed=keyed)
     return ToolCallFormat(models, make, (*markers, *ends, *special))
 
 
@@ -143,7 +142,7 @@ STEP3 = ("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<｜tool_call_be
 
 FORMATS: Mapping[str, ToolCallFormat] = {
     "apertus": _json(
-        "Apertus", "<|tools_prefix|>", ends=["<|tools_suffix|>"], special=["<|tools_suffix|>"], kind=KeyedCall
+        "Apertus", "<|tools_prefix|>", ends=["<|tools_suffix|>"], special=["<|tools_suffix|>"], keyed=True
     ),
     "cohere_command3": _json(
         "Command A, Command R7B",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lmi_core.parsing.tool_calls.incremental import MarkedParser, Tools
-from lmi_core.parsing.tool_calls.json_calls import JsonCall, read_calls
+from lmi_core.parsing.tool_calls.json_calls import read_calls
 from lmi_core.parsing.tool_calls.text_reader import Waiting
 
 
@@ -17,13 +17,13 @@ class MarkedJson(MarkedParser):
         *,
         ends: Sequence[str] = (),
         special: Sequence[str] = (),
-        kind: type[JsonCall] = JsonCall,
+        keyed: bool = False,
     ) -> None:
         super().__init__(tools, markers, ends=ends, special=special)
-        self._kind = kind
+        self._keyed = keyed
 
     def read_marked(self, marker: str) -> Waiting[bool]:
-        if not (yield from read_calls(self, kind=self._kind)):
+        if not (yield from read_calls(self, keyed=self._keyed)):
             return False
         yield from self.reader.optional(*self._ends)
         return True

@@ -14,7 +14,8 @@ NAME = re.compile(r"[A-Za-z_]\w*(?:[.-]\w+)*")
 START_OF_A_NAME = re.compile(r"[A-Za-z_][\w.-]*\s*")
 KEY = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 JSON_NAMES = {"null": None, "true": True, "false": False}
-BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+QUOTES = ("'''", '"""', "'", '"')
+ESCAPE = "\\"
 MAX_NAME_LENGTH = 128
 
 
@@ -63,7 +64,7 @@ class PythonCalls(MarkedParser):
         self.begin_call(name)
         self._separator, self._places = "{", list(self.tools.get(name, {}).get("properties", {}))
         while True:
-            text, end = yield from self._read_argument()
+            text, end = yield from reader.read_item(")", "([{", ")]}", QUOTES, ESCAPE)
             if end and text.strip():
                 self._write(text)
             if not end:
@@ -86,38 +87,6 @@ class PythonCalls(MarkedParser):
                 return ""
             length += 1
         return ""
-
-    def _read_argument(self) -> Waiting[tuple[str, str]]:
-        """Return an argument, and the comma or bracket that ends it, or "" if the text ends first."""
-        reader = self.reader
-        parts: list[str] = []
-        depth = 0
-        while character := (yield from reader.peek(1)):
-            if depth == 0 and character in ",)":
-                reader.skip(1)
-                return "".join(parts), character
-            if character in "'\"":
-                parts.append((yield from self._read_string()))
-                continue
-            depth += BRACKETS.get(character, 0)
-            reader.skip(1)
-            parts.append(character)
-        return "".join(parts), ""
-
-    def _read_string(self) -> Waiting[str]:
-        reader = self.reader
-        start = yield from reader.peek(3)
-        quote = start if start in ("'''", '"""') else start[0]
-        reader.skip(len(quote))
-        parts = [quote]
-        while True:
-            text, end = yield from reader.read_until("\\", quote)
-            parts += (text, end)
-            if end != "\\":
-                return "".join(parts)
-            escaped = yield from reader.peek(1)
-            reader.skip(len(escaped))
-            parts.append(escaped)
 
     def _write(self, text: str) -> None:
         key = KEY.match(text)

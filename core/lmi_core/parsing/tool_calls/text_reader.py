@@ -37,10 +37,6 @@ class TextReader:
         self.reread += self._at - mark
         self._at = mark
 
-    def since(self, mark: int) -> str:
-        """Return the text read since the mark."""
-        return self._text[mark : self._at]
-
     def forget(self) -> None:
         """Drop the text read so far, which invalidates earlier marks."""
         self._text, self._at = self.unread, 0
@@ -117,3 +113,37 @@ class TextReader:
         self.forget()
         self.skip(len(marker))
         return marker
+
+    def read_string(
+        self, quote: str, escape: str, write: Callable[[str], None], *, forgets: bool = False
+    ) -> Waiting[bool]:
+        """Write the rest of a string, with its last quote, as it arrives; return False if the text ends inside it.
+
+        The character after an `escape` is part of the string; "" means that strings have no escapes.
+        """
+        while found := (yield from self.write_until((quote, escape) if escape else (quote,), write, forgets=forgets)):
+            write(found)
+            if found == quote:
+                return True
+            escaped = yield from self.peek(1)
+            self.skip(len(escaped))
+            write(escaped)
+        return False
+
+    def read_item(
+        self, end: str, opening: str, closing: str, quotes: tuple[str, ...], escape: str = ""
+    ) -> Waiting[tuple[str, str]]:
+        """Read through the first comma or `end` outside brackets and strings.
+
+        Return the text before it, and the comma or end, or "" at the end of the text.
+        """
+        parts: list[str] = []
+        depth = 0
+        while True:
+            found = yield from self.write_until((",", *opening, *closing, *quotes), parts.append)
+            if not found or (depth == 0 and found in (",", end)):
+                return "".join(parts), found
+            parts.append(found)
+            depth += (found in opening) - (found in closing)
+            if found in quotes:
+                yield from self.read_string(found, escape, parts.append)

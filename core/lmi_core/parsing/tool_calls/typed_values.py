@@ -53,11 +53,11 @@ def typed_value(text: str, types: set[str]) -> Any:
     return text
 
 
-def json_value(text: str) -> Any:
-    """Return the value of JSON text; the text itself if it is not JSON."""
+def json_value(text: str, otherwise: str | None = None) -> Any:
+    """Return the value of JSON text; if it is not JSON, return `otherwise`, by default the text itself."""
     with suppress(ValueError, RecursionError):
         return _json(text)
-    return text
+    return text if otherwise is None else otherwise
 
 
 def json_text(value: Any) -> str:

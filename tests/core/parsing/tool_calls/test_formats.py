@@ -36,6 +36,9 @@ STRANGE: list[tuple[str, str, str, Calls]] = [
     ("hermes", '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>', "", [("unknown", "{}")]),
     ("hermes", '<tool_call>{"name": "clock", "arguments": {"a": "b', "", [("clock", '{"a": "b')]),
     ("hermes", '<tool_call>{"name": "clo', '<tool_call>{"name": "clo', []),
+    ("hermes", '<tool_call>{"name": "clock", a, {"b": "}"}}</tool_call>.', ".", [CLOCK]),
+    ("hermes", '<tool_call>{"name": "clock", "id": a, "arguments": {"a": 1}}</tool_call>', "", [("clock", '{"a": 1}')]),
+    ("apertus", '<|tools_prefix|>[{"clock": null}]<|tools_suffix|>', "", [CLOCK]),
     ("llama3_json", 'So {"a": [1]} or [2] or {"name": 3}.', 'So {"a": [1]} or [2] or {"name": 3}.', []),
     ("llama3_json", '{"name": "unknown", "parameters": {}}', '{"name": "unknown", "parameters": {}}', []),
     ("llama3_json", '{"type": "function", "name": "clock", "parameters": {}}', "", [CLOCK]),
@@ -102,6 +105,14 @@ STRANGE: list[tuple[str, str, str, Calls]] = [
     ("lfm2", "<|tool_call_start|>Well.<|tool_call_end|>", "Well.", []),
     ("functiongemma", "<start_function_call>Well.<end_function_call>", "Well.", []),
     ("functiongemma", "<start_function_call>call:clock{a:<escape>b", "", [("clock", "")]),
+    (
+        "functiongemma",
+        "<start_function_call>call:clock{a:{at:12:30,b c:[two words,1.5, true,],<escape>:<escape>:<escape>,<escape>}}",
+        "",
+        [("clock", '{"a": {"at": "12:30", "b c": ["two words", 1.5, true], ":": ","}}')],
+    ),
+    ("functiongemma", "<start_function_call>call:clock{a:{b:[}}", "", [("clock", "")]),
+    ("functiongemma", "<start_function_call>call:clock{a:[b{}]}", "", [("clock", '{"a": "[b{}]"}')]),
 ]
 
 
