@@ -28,10 +28,11 @@ class Functions(ForkServer):
     def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
         try:
             with suppress(EOFError):  # the client has stopped waiting
-                sys.path[:], factory, argument, patience = pickle.load(connection.makefile("rb"))
+                messages = connection.makefile("rb")
+                sys.path[:], factory, patience = pickle.load(messages)
                 module, _, name = factory.partition(":")
-                function = getattr(importlib.import_module(module), name)(argument)
-                del argument  # may take megabytes, for example for a tokenizer
+                prepare = getattr(importlib.import_module(module), name)
+                function = prepare(pickle.load(messages))  # may take megabytes, for example for a tokenizer
                 Calls(socket.socket(fileno=descriptors[0]), function, patience).serve()
         except BaseException:
             traceback.print_exc()

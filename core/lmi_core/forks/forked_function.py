@@ -130,7 +130,7 @@ class ForkedFunction:
                 raise _ended_error()
             if self._process is None:
                 try:
-                    self._process = _Process((sys.path, self._factory, self._argument(), self._patience))
+                    self._process = _Process((sys.path, self._factory, self._patience), self._argument)
                 except OSError as error:  # too many processes or descriptors, or too little memory
                     raise _start_error(error) from None
             return self._process
@@ -147,14 +147,21 @@ class ForkedFunction:
 class _Process:
     """The process of a function, which ends with this object."""
 
-    def __init__(self, preparation: tuple[Any, ...]) -> None:
+    def __init__(self, preparation: tuple[Any, ...], argument: Callable[[], Any]) -> None:
+        """Start preparing the function; `argument` is called while the process imports its modules."""
         server = origin()  # created first, because finalizers wait for this process to exit
         sockets = ExitStack()
         self.close = weakref.finalize(self, sockets.close)
         own, passed = socket.socketpair()
         self._control = sockets.enter_context(own)
+        connection = None
         with passed, suppress(OSError):  # the origin has died; the call will report it
-            _send(sockets.enter_context(connect(server.control, passed.fileno())), preparation)
+            connection = sockets.enter_context(connect(server.control, passed.fileno()))
+            _send(connection, preparation)
+        given = argument()
+        with suppress(OSError):
+            if connection is not None:
+                _send(connection, given)
 
     def call(
         self, message: tuple[Any, ...], cancellation: Cancellation, descriptors: Sequence[int]

@@ -1,6 +1,7 @@
 """Compilation of guides, which constrain texts, into grammars over the model's tokens, with xgrammar."""
 
 import threading
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lmi_core.errors import InvalidParameter, Overloaded
@@ -41,7 +42,6 @@ class GuideCompiler:
         self._vocabulary = vocabulary
         self.compilations = Compilations()
         self._lock = threading.Lock()
-        self._info: TokenizerInfo | None = None
         self._process: CompileProcess | None = None
         self._stuck: list[threading.Thread] = []
 
@@ -67,15 +67,14 @@ class GuideCompiler:
             return known
         if guide_size(guide) > self.limits.size:
             raise too_costly(guide, "size", self.limits)
-        process, info = self._load()
         try:
-            serialized = process.compile(guide, cancellation or Cancellation())
+            serialized = self._started().compile(guide, cancellation or Cancellation())
         except InvalidParameter as mistake:
             self.cache.refuse(key, mistake.message)
             raise
         from xgrammar import CompiledGrammar
 
-        grammar = CompiledGrammar.deserialize_json(serialized, info)
+        grammar = CompiledGrammar.deserialize_json(serialized, self._info)
         self.cache.keep(key, grammar)
         return grammar
 
@@ -106,13 +105,16 @@ class GuideCompiler:
         except (InvalidParameter, Overloaded) as error:
             compilation.future.set_exception(error)
 
-    def _load(self) -> "tuple[CompileProcess, TokenizerInfo]":
+    def _started(self) -> CompileProcess:
         with self._lock:
-            if self._info is None or self._process is None:
-                from xgrammar import TokenizerInfo
+            if self._process is None:
+                self._process = CompileProcess(lambda: self._info.serialize_json().encode(), self.limits)
+            return self._process
 
-                self._info = TokenizerInfo.from_huggingface(
-                    self._tokenizer.pretrained, vocab_size=self._vocabulary, stop_token_ids=sorted(self.eos_token_ids)
-                )
-                self._process = CompileProcess(self._info.serialize_json().encode(), self.limits)
-            return self._process, self._info
+    @cached_property
+    def _info(self) -> "TokenizerInfo":
+        from xgrammar import TokenizerInfo
+
+        return TokenizerInfo.from_huggingface(
+            self._tokenizer.pretrained, vocab_size=self._vocabulary, stop_token_ids=sorted(self.eos_token_ids)
+        )

@@ -96,5 +96,5 @@ class GuideTrials:
                 from xgrammar import TokenizerInfo
 
                 info = TokenizerInfo.from_huggingface(self._tokenizer.pretrained, vocab_size=vocabulary)
-                self._process = CompileProcess(info.serialize_json().encode(), self._limits)
+                self._process = CompileProcess(lambda: info.serialize_json().encode(), self._limits)
             return self._process

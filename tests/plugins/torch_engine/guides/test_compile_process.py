@@ -22,14 +22,14 @@ SMALL = Guide("regex", "[ab]{3}")
 @pytest.fixture(scope="module")
 def compiling(tokenizer: HuggingFaceTokenizer) -> Iterator[CompileProcess]:
     info = TokenizerInfo.from_huggingface(tokenizer.pretrained, vocab_size=VOCABULARY, stop_token_ids=[1])
-    process = CompileProcess(info.serialize_json().encode(), GuideLimits())
+    process = CompileProcess(lambda: info.serialize_json().encode(), GuideLimits())
     yield process
     process.stop()
 
 
 def with_limits(compiling: CompileProcess, limits: GuideLimits) -> CompileProcess:
     """Return a client of the same process with other limits."""
-    other = CompileProcess(b"", limits)
+    other = CompileProcess(bytes, limits)
     other._function = compiling._function
     return other
 
@@ -67,7 +67,7 @@ LARK = "start: %s\nT: /[a-z]/ & /[a-y]/\n"  # xgrammar knows no intersections
 
 def test_what_only_vllms_second_library_takes_is_tried_with_that(tokenizer: HuggingFaceTokenizer) -> None:
     info = TokenizerInfo.from_huggingface(tokenizer.pretrained, vocab_size=VOCABULARY, stop_token_ids=[1])
-    process = CompileProcess(info.serialize_json().encode(), GuideLimits())
+    process = CompileProcess(lambda: info.serialize_json().encode(), GuideLimits())
     try:
         assert process.compile(Guide("grammar", LARK % "T T T"), Cancellation(), "vllm") == ""
         with pytest.raises(InvalidParameter, match="at most 50 ms of CPU time"):

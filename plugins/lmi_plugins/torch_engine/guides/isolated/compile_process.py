@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from collections.abc import Callable
 from typing import Literal
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
@@ -26,9 +27,9 @@ CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.
 class CompileProcess:
     """A process that starts with the first guide. Use it from any thread."""
 
-    def __init__(self, tokenizer: bytes, limits: GuideLimits) -> None:
-        """`tokenizer` is xgrammar's serialized TokenizerInfo."""
-        self._function = ForkedFunction(PREPARE, lambda: tokenizer, PATIENCE)
+    def __init__(self, tokenizer: Callable[[], bytes], limits: GuideLimits) -> None:
+        """`tokenizer` returns xgrammar's serialized TokenizerInfo, while the process imports xgrammar."""
+        self._function = ForkedFunction(PREPARE, tokenizer, PATIENCE)
         self._limits = limits
 
     def compile(self, guide: Guide, cancellation: Cancellation, engine: Engine = "torch") -> str:
