@@ -22,6 +22,7 @@ from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 QUERY = "What is Deep Learning?"
 TEXTS: list[JsonValue] = ["A field of machine learning.", "The deep sea."]
 TEI = "/rerank"  # the only one of these routes that TEI also has
+TEMPLATE_FIELDS = ("instruction", "chat_template_kwargs")
 
 
 def _text_of(document: object) -> object:
@@ -47,6 +48,14 @@ class ScoringFields(InputFields, TextFields):
     max_tokens_per_doc: NonNegativeInt | None = Field(
         None, description="The maximum number of tokens of a document. Default, and 0: all."
     )
+    instruction: str | None = Field(None, description="The variable `instruction` of option.chat_template.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Variables of option.chat_template.")
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """Variables of the template; `chat_template_kwargs` takes precedence."""
+        given = {} if self.instruction is None else {"instruction": self.instruction}
+        return given | (self.chat_template_kwargs or {})
 
     def requests_for(self, first: Sequence[str], second: Sequence[str], name: str) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each pair; `name` is the client's name of the second texts."""
@@ -61,6 +70,7 @@ class ScoringFields(InputFields, TextFields):
                 cache_salt=self.cache_salt,
                 pair=pair,
                 text_limits=(self.max_tokens_per_query or 0, self.max_tokens_per_doc or 0),
+                template_arguments=self.template_arguments,
             )
             for index, (text, pair) in enumerate(zip(first, second, strict=True))
         )
@@ -246,6 +256,8 @@ class RerankHandler(OpenAiHandler):
         payload: RerankRequest | ScoreRequest
         payload, ignored = take_fields(body, payload_type, model.options.strict_parameters)
         check_model(payload.model, call, model)
+        if model.chat_template is None:
+            ignored += tuple(name for name in TEMPLATE_FIELDS if getattr(payload, name) is not None)
         call = payload.identify(call)
         names = f"score-{call.request_id}", model.name_asked(payload.model)
         writer = ScoreWriter(*names)
