@@ -16,6 +16,7 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.openai import RankedDocuments, RankedTexts, Scores
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.fields.openai_tolerance import take_fields
+from lmi_handlers.fields.passed import TemplateVariables
 from lmi_handlers.fields.vectors import CutSide, json_number, scores_of, sigmoid
 from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 
@@ -49,7 +50,7 @@ class ScoringFields(InputFields, TextFields):
         None, description="The maximum number of tokens of a document. Default, and 0: all."
     )
     instruction: str | None = Field(None, description="The variable `instruction` of option.chat_template.")
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Variables of option.chat_template.")
+    chat_template_kwargs: TemplateVariables | None = Field(None, description="Variables of option.chat_template.")
 
     @property
     def template_arguments(self) -> dict[str, Any]:

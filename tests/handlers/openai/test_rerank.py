@@ -75,6 +75,8 @@ async def test_template(model_dir: ModelDirectory, serve: Serve) -> None:
         assert "x-lmi-ignored-parameters" not in answer.headers
         scores.append([result["relevance_score"] for result in answer.json()["results"]])
     assert scores == [[8, 7], [10, 9], [9, 8]]
+    refused = await server.post("/rerank", body | {"chat_template_kwargs": {"messages": []}})
+    assert "must contain only variables of the chat template, and `messages` is not one" in message(refused)
     pairs = await server.post("/invocations", {"text": "a b", "text_pair": "one"})
     assert pairs.json() == [pytest.approx(1 / (1 + math.exp(-7)))]
 
