@@ -1,5 +1,7 @@
 """The handler of TGI's native routes (Text Generation Inference)."""
 
+import itertools
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -11,6 +13,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.images import ImageSource
 from lmi_core.generation.parameters import MAX_STOPS
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
@@ -18,6 +21,7 @@ from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.base.tokenizing import described_model
+from lmi_handlers.chat.images import image_source
 from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.tgi.answers import ANSWER, ERRORS, HEALTH, INFO, ROOT, STREAM
@@ -28,6 +32,8 @@ from lmi_schemas.tgi_errors import error_object
 STATUSES = Statuses(
     invalid=422, overloaded=429, generation_failed=424, generation_timeout=500, aborted=500, out_of_memory=500
 )
+
+IMAGE = re.compile(r"!\[\]\(([^)]*)\)")  # as TGI searches prompts for images
 
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
@@ -102,7 +108,8 @@ class TgiHandler(Handler):
         if formatter.one_sequence:
             refuse_hidden_sequences(parameters, names)
         fits_context = given.max_new_tokens is None
-        request = GenerationRequest(payload.inputs, parameters, names=names, fits_context=fits_context)
+        prompt, images = _with_images(payload.inputs, model)
+        request = GenerationRequest(prompt, parameters, names=names, fits_context=fits_context, images=images)
         return Generation((request,), formatter, ignored=ignored)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
@@ -116,3 +123,17 @@ def _formatter(path: str, stream: bool | None) -> OutputFormatter:
     if stream not in (streams, None):
         raise InvalidPayload(f"`stream` must be {str(streams).lower()} on {path}. Given: {stream}")
     return TgiStreamFormatter() if streams else TgiObjectFormatter()
+
+
+def _with_images(prompt: str, model: ServedModel) -> tuple[str, tuple[ImageSource, ...]]:
+    """Return a prompt with placeholders for its images; as in TGI, other models than vision models read it unchanged.
+
+    Raise InvalidPayload for too many images.
+    """
+    most = min(model.backend.max_images, model.options.max_images)
+    urls = IMAGE.findall(prompt) if most else []
+    if len(urls) > most:
+        raise InvalidPayload(f"`inputs` must contain at most {most} images. Given: {len(urls)}")
+    numbers = itertools.count(1)
+    placed = IMAGE.sub(lambda _: model.backend.image_placeholder(next(numbers)) or "", prompt) if urls else prompt
+    return placed, tuple(image_source(url, "inputs", model.options) for url in urls)
