@@ -1,7 +1,5 @@
 """The handler of TGI's native routes (Text Generation Inference)."""
 
-import itertools
-import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -33,7 +31,7 @@ STATUSES = Statuses(
     invalid=422, overloaded=429, generation_failed=424, generation_timeout=500, aborted=500, out_of_memory=500
 )
 
-IMAGE = re.compile(r"!\[\]\(([^)]*)\)")  # as TGI searches prompts for images
+IMAGE = "![]("  # the beginning of an image in TGI's prompts, before its link and a closing parenthesis
 
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
@@ -130,10 +128,19 @@ def _with_images(prompt: str, model: ServedModel) -> tuple[str, tuple[ImageSourc
 
     Raise InvalidPayload for too many images.
     """
-    most = min(model.backend.max_images, model.options.max_images)
-    urls = IMAGE.findall(prompt) if most else []
+    backend, options = model.backend, model.options
+    if not backend.max_images:
+        return prompt, ()
+    first, *others = prompt.split(IMAGE)
+    written, urls = [first], list[str]()
+    for piece in others:
+        url, closed, rest = piece.partition(")")
+        if closed:
+            urls.append(url)
+            written += [backend.image_placeholder(len(urls)) or "", rest]
+        else:
+            written += [IMAGE, piece]
+    most = min(backend.max_images, options.max_images)
     if len(urls) > most:
         raise InvalidPayload(f"`inputs` must contain at most {most} images. Given: {len(urls)}")
-    numbers = itertools.count(1)
-    placed = IMAGE.sub(lambda _: model.backend.image_placeholder(next(numbers)) or "", prompt) if urls else prompt
-    return placed, tuple(image_source(url, "inputs", model.options) for url in urls)
+    return "".join(written), tuple(image_source(url, "inputs", options) for url in urls)

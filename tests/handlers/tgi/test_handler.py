@@ -332,6 +332,8 @@ async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
         assert latest.prompt == "(image 1)What is this? (image 2)\n\n"
         assert latest.image_prompt is not None
         assert latest.image_prompt.content == [b"one", b"two"]
+    await server.post("/generate", {"inputs": f"![]( and {one}?"})
+    assert server.scripted.history[-1].prompt == "![]( and (image 1)?"
     for inputs, reason in (
         ("![](no image)", "`inputs` must be an http or https URL, or an image in base64"),
         ("![](https://example.com/a.png)", "`inputs` cannot be fetched: option.allowed_media_domains"),
