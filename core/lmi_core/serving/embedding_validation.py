@@ -29,7 +29,8 @@ async def validate_embeddings(
     def validate() -> list[ValidEmbedding]:
         return [validate_embedding(request, model, backend.tokenizer, template) for request in requests]
 
-    size = sum(len(request.text) + len(request.pair or "") + CHARACTERS_PER_TEXT for request in requests)
+    per_text = CHARACTERS_PER_TEXT + (len(template or "") if scores else 0)
+    size = sum(len(request.text) + len(request.pair or "") + per_text for request in requests)
     return await run_off_loop(size, validate)
 
 
