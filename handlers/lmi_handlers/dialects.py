@@ -1,10 +1,17 @@
-"""The API dialects, each imported at the first request to one of its routes."""
+"""The handlers: those of API dialects are imported at the first request to one of their routes."""
 
 from collections.abc import Callable
 
 from lmi_core.handler import Handler
 from lmi_core.hookspecs import hookimpl
 from lmi_core.plugins.registry import Lazy
+from lmi_handlers.console.handler import ConsoleHandler
+from lmi_handlers.lmi.adapters import AdaptersHandler
+from lmi_handlers.management.handler import ManagementHandler
+from lmi_handlers.metrics.handler import MetricsHandler
+from lmi_handlers.openai.adapters import VllmAdaptersHandler
+from lmi_handlers.pages.handler import PagesHandler
+from lmi_handlers.telemetry.handler import LoggingHandler
 
 _TRITON_MODELS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 
@@ -20,6 +27,16 @@ def _triton_paths(*actions: str) -> str:
     return " ".join(f"{model}{action}" for model in _TRITON_MODELS for action in actions)
 
 
+# Of handlers with the same route, the first one answers.
+OWN = (  # about the server and its models
+    PagesHandler,
+    LoggingHandler,
+    ConsoleHandler,
+    MetricsHandler,
+    VllmAdaptersHandler,
+    AdaptersHandler,  # before the management's, whose patterns match its paths too
+    ManagementHandler,
+)
 DIALECTS = (
     _dialect(
         "sagemaker",
@@ -35,7 +52,7 @@ DIALECTS = (
         GET="/ /api/version /api/tags /api/ps",
         DELETE="/api/delete",
     ),
-    _dialect("tgi", "tgi.handler:TgiHandler", POST="/ /generate /generate_stream", GET="/info /health"),
+    _dialect("tgi", "tgi.handler:TgiHandler", POST="/ /generate /generate_stream /embed", GET="/info /health"),
     _dialect(
         "happy_vllm",
         "happy_vllm.handler:HappyVllmHandler",
@@ -77,5 +94,5 @@ DIALECTS = (
 
 @hookimpl
 def lmi_register_handlers(register: Callable[[type[Handler] | Lazy], None]) -> None:
-    for dialect in DIALECTS:
-        register(dialect)
+    for handler in (*OWN, *DIALECTS):
+        register(handler)

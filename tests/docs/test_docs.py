@@ -17,9 +17,10 @@ from lmi_handlers.anthropic.payload import MessagesRequest
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.fields import openai_tolerance
+from lmi_handlers.fields.embedding_inputs import EmbeddingPayload
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
-from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload
+from lmi_handlers.lmi.embeddings import PairsPayload
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage, OllamaOptions
 from lmi_handlers.openai.embeddings import EmbeddingsRequest
 from lmi_handlers.openai.rerank import RerankRequest, ScoreRequest, TeiRerankRequest

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -30,23 +30,11 @@ HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_
 
 BUILTIN_PLUGINS = (
     "lmi_plugins.backends.registration",
-    "lmi_plugins.formatters.json",
-    "lmi_plugins.formatters.jsonlines",
-    "lmi_plugins.formatters.sse",
-    "lmi_plugins.formatters.tgi",
-    "lmi_plugins.formatters.async_mode",
-    "lmi_plugins.formatters.dynamic",
-    "lmi_plugins.formatters.none",
+    "lmi_plugins.formatters.registration",
     "lmi_handlers.chat.lmi_formatters",
     "lmi_handlers.dialects",
-    "lmi_handlers.management.handler",  # before the adapters' handler, whose patterns match these paths too
-    "lmi_handlers.lmi.adapters",
-    "lmi_handlers.openai.adapters",
-    "lmi_handlers.metrics.handler",
-    "lmi_handlers.console.handler",
-    "lmi_handlers.telemetry.handler",
-    "lmi_handlers.pages.handler",  # after Ollama's, so that it comes first at `/`: pluggy calls the last one first
 )
+BUILTIN_FORMATTERS = "lmi_plugins.formatters."  # the beginning of their modules' names
 
 
 @dataclass(frozen=True)
@@ -74,8 +62,10 @@ class Plugins:
     def custom_formatters(self, name: str | None) -> dict[str, CustomOutput]:
         """Return the third-party formatters for every route: all functions, and the named class."""
         found: dict[str, CustomOutput] = {**self.formatter_functions}
-        if name in self.formatters and (named := self.formatters.get(str(name))).__module__ not in BUILTIN_PLUGINS:
-            found[str(name)] = named
+        if name is not None and name in self.formatters:
+            named = self.formatters.get(name)
+            if not named.__module__.startswith(BUILTIN_FORMATTERS):
+                found[name] = named
         return found
 
 
@@ -84,7 +74,7 @@ def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object
 
     Raise PluginError for a plugin that cannot be imported, implements an unknown hook, or registers a taken name.
     """
-    manager = _PluginManager(ENTRY_POINT_GROUP)
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
     for name in BUILTIN_PLUGINS:
         _register(manager, importlib.import_module(name), name)
@@ -98,16 +88,6 @@ def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object
     for module in modules:
         _register(manager, module, getattr(module, "__name__", repr(module)))
     return _collect(manager, tuple(others))
-
-
-class _PluginManager(pluggy.PluginManager):
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        """Skip most of the hundreds of names of modules, which pluggy would examine for milliseconds."""
-        if type(plugin) is ModuleType:
-            value = vars(plugin).get(name)
-            if not (isinstance(value, FunctionType | MethodType) and value.__dict__):
-                return None
-        return super().parse_hookimpl_opts(plugin, name)
 
 
 def _plugin_files(directory: Path) -> list[Path]:

@@ -91,7 +91,7 @@ def _token_ids(
     if model.lower_case:
         text = text.lower()
     if any(request.text_limits):
-        raise InvalidParameter("texts cannot be truncated separately: this model reads a pair as one text")
+        raise InvalidParameter("this model cannot truncate the texts of a pair separately")
     ids = tokenizer.encode(text, request.add_special_tokens)
     if most is None or len(ids) <= most:
         return ids

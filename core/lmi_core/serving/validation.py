@@ -116,6 +116,8 @@ def validate(
         )
     if prompt_top_tokens == ALL_TOKENS:
         _check_prompt_log_probs(request, len(prompt_ids), backend.tokenizer.vocabulary_size)
+    if request.max_length is not None:
+        parameters = parameters.model_copy(update={"max_new_tokens": _rest(request.max_length, len(prompt_ids))})
     room = backend.max_length - len(prompt_ids)
     if parameters.max_new_tokens > min(room, backend.max_output_length or room):
         parameters = _fit(request, parameters, room, backend)
@@ -188,6 +190,15 @@ def _check_prompt_log_probs(request: GenerationRequest, length: int, vocabulary:
 
 def _name(request: GenerationRequest, name: str) -> str:
     return request.names.get(name, name)
+
+
+def _rest(max_length: int, prompt_length: int) -> int:
+    """Return how many tokens may follow a prompt. Raise InvalidParameter if none may."""
+    if max_length <= prompt_length:
+        raise InvalidParameter(
+            f"`max_length` must be greater than the prompt's number of tokens, {prompt_length}. Given: {max_length}"
+        )
+    return max_length - prompt_length
 
 
 def _fit(

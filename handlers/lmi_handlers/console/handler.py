@@ -1,15 +1,13 @@
 """The handler of the console's data."""
 
 import time
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route, RouteAnswer
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Route, RouteAnswer
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, registry_of
 from lmi_handlers.console.answers import ConsoleErrors, ConsoleState
@@ -60,8 +58,3 @@ class ConsoleHandler(PlainHandler):
         _route(console_state, "state", "The models, their queues, tokens and memory, as they are now", ConsoleState),
         _route(console_errors, "errors", "The latest errors of requests", ConsoleErrors),
     )
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(ConsoleHandler)

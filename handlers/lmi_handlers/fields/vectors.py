@@ -34,6 +34,18 @@ def sigmoid(score: bytes) -> bytes:
     return struct.pack("<f", (1 if number >= 0 else power) / (1 + power))
 
 
+def cosine(first: bytes, second: bytes) -> bytes:
+    """Return the cosine of the angle between two vectors of little-endian float32 numbers, in the same form.
+
+    It is 0 if a vector has no direction.
+    """
+    import numpy
+
+    a, b = (numpy.frombuffer(vector, "<f4").astype("f8") for vector in (first, second))
+    lengths = float(numpy.linalg.norm(a) * numpy.linalg.norm(b))
+    return struct.pack("<f", float(a @ b) / lengths if lengths else 0)
+
+
 def scores_of(
     pairs: Iterable[tuple[str, str]], name: str, *, truncates: bool | None, side: Side | None
 ) -> tuple[EmbeddingRequest, ...]:

@@ -1,6 +1,5 @@
 """DJLServing's routes for managing a model's adapters at run time."""
 
-from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeVar
 
 import orjson
@@ -9,8 +8,7 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import AdapterNotFound, InvalidPayload
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.adapter_names import NewName
@@ -201,8 +199,3 @@ class AdaptersHandler(PlainHandler):
     statuses: ClassVar[Statuses] = STATUSES
     errors: ClassVar[tuple[AnswerForm, ...]] = refusals(STATUSES)
     routes: ClassVar[tuple[Route, ...]] = (*_below("/models/{model}/adapters"), *_below("/adapters"))
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(AdaptersHandler)

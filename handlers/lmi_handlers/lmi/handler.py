@@ -20,19 +20,20 @@ from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.payloads.payload import check_payload, quote
 from lmi_core.payloads.plain_text import is_csv, is_plain_text, read_plain_text
-from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_core.payloads.tolerant_payload import ExactNumbers, TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.statuses import Statuses, front_end_error
 from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.embedding_inputs import EmbeddingPayload
 from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
 from lmi_handlers.fields.request_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
-from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload, embedding_call, pairs_call
+from lmi_handlers.lmi.embeddings import PairsPayload, embedding_call, pairs_call
 from lmi_handlers.lmi.sessions import REQUEST_TYPE, SESSION_HEADER, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
@@ -97,6 +98,12 @@ class DynamicBatchPayload(Payload):
 
 class _Grammar(BaseModel):
     grammar: TgiGrammar
+
+
+class _MaxLength(ExactNumbers):
+    model_config = ConfigDict(strict=True)
+
+    max_length: Annotated[int, Field(ge=1)]
 
 
 OUTPUT_FORMATTER = "output_formatter"
@@ -261,8 +268,24 @@ def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:
     payload, ignored = take_known(body, DynamicBatchPayload, model.options.strict_parameters)
     if given := (payload.parameters or {}).get("details"):
         raise InvalidPayload(f"`parameters.details` is only available with rolling batch. Given: {quote(given)}")
+    payload, max_length = _with_max_length(payload)
     requests = tuple(_request(prompt, payload, model) for prompt in payload.inputs)
+    if max_length is not None:
+        requests = tuple(replace(request, max_length=max_length, fits_context=True) for request in requests)
     return Generation(requests, _formatter(payload, model), ignored=ignored)
+
+
+def _with_max_length(payload: DynamicBatchPayload) -> tuple[DynamicBatchPayload, int | None]:
+    """Return the payload without `parameters.max_length`, and its value.
+
+    With dynamic batches, LMI passes it on to transformers' pipeline, where `max_new_tokens` takes its place.
+    """
+    given = payload.parameters or {}
+    if given.get("max_length") is None or given.get("max_new_tokens") is not None:
+        return payload, None
+    others = {name: value for name, value in given.items() if name != "max_length"}
+    max_length = check_payload({"max_length": given["max_length"]}, _MaxLength).max_length
+    return payload.model_copy(update={"parameters": others}), max_length
 
 
 def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationRequest:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from time import time
 from typing import Any, ClassVar
@@ -11,8 +11,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotReady
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.devices import visible_gpus
 from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.payloads.payload import check_payload
@@ -246,8 +245,3 @@ class ManagementHandler(PlainHandler):
         *_of_model("/workflows/{model}"),
         *_of_model("/workflows/{model}/{version}"),
     )
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(ManagementHandler)

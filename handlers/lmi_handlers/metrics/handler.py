@@ -1,15 +1,14 @@
 """The handler of the routes that Prometheus scrapes."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import TEXT
 from lmi_core.errors import LmiError
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.off_loop import WRITING
 from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_core.served_model import ServedModels
@@ -78,11 +77,6 @@ class MetricsHandler(PlainHandler):
         )
         for path in ("/metrics", "/server/metrics")
     )
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(MetricsHandler)
 
 
 def exposition(server: ServerMetrics, models: "Sequence[Scraped]", asked: Scrape) -> tuple[str, bytes]:

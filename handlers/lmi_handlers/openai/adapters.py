@@ -1,13 +1,11 @@
 """vLLM's routes that load and unload adapters, which its operators for Kubernetes call."""
 
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from lmi_core.errors import AdapterExists, InvalidAdapter, InvalidPayload
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
 from lmi_core.model_adapters import ModelAdapters
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ServedModel, ServedModels
@@ -87,8 +85,3 @@ class VllmAdaptersHandler(OpenAiHandler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
         raise InvalidPayload(f"{call.path} does not generate text")
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(VllmAdaptersHandler)

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, NonNegativeInt, model_validator
 
-from lmi_core.embedding_backend import require_scores
+from lmi_core.embedding_backend import is_reranker, require_scores
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.handler import AnswerForm, Call, Route
@@ -17,7 +18,7 @@ from lmi_handlers.answers.openai import RankedDocuments, RankedTexts, Scores
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TemplateVariables
-from lmi_handlers.fields.vectors import CutSide, json_number, scores_of, sigmoid
+from lmi_handlers.fields.vectors import CutSide, cosine, json_number, scores_of, sigmoid
 from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 
 QUERY = "What is Deep Learning?"
@@ -202,6 +203,22 @@ class RerankWriter(ScoreWriter):
         return {"index": index, **document, "relevance_score": orjson.Fragment(score)}
 
 
+class CosineWriter(EmbeddingWriter):
+    """The cosines of vectors as scores, in the form of another writer."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], writer: ScoreWriter) -> None:
+        """`pairs` are the indices of the two vectors of each score."""
+        self._pairs = pairs
+        self._writer = writer
+
+    def vector(self, data: bytes) -> bytes:
+        return data
+
+    def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
+        scores = [cosine(vectors[first], vectors[second]) for first, second in self._pairs]
+        return self._writer.whole(requests, [self._writer.vector(score) for score in scores])
+
+
 class TeiRerankWriter(EmbeddingWriter):
     """The results of Text Embeddings Inference, in the order of their scores."""
 
@@ -247,9 +264,12 @@ class RerankHandler(OpenAiHandler):
     )
 
     def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
-        require_scores(model.backend, model.name)
+        embeds = not model.backend.generates and not is_reranker(model.backend)
         body = call.json_object()
-        if call.path == TEI and body.get("texts") is not None:
+        is_of_tei = call.path == TEI and body.get("texts") is not None
+        if is_of_tei or not embeds:
+            require_scores(model.backend, model.name)
+        if is_of_tei:
             return _tei_call(call, model)
         payload_type: type[RerankRequest | ScoreRequest] = (
             RerankRequest if call.path.endswith("/rerank") else ScoreRequest
@@ -265,7 +285,20 @@ class RerankHandler(OpenAiHandler):
         if isinstance(payload, RerankRequest):
             documents = None if payload.return_documents is False else payload.documents
             writer = RerankWriter(*names, documents, payload.top_n)
-        return EmbeddingCall(payload.requests(), writer, ignored, request_id=call.request_id)
+        scored = EmbeddingCall(payload.requests(), writer, ignored, request_id=call.request_id)
+        return _by_cosine(scored, writer) if embeds else scored
+
+
+def _by_cosine(call: EmbeddingCall, writer: ScoreWriter) -> EmbeddingCall:
+    """Return the call for the vectors of all texts of a call for scores, each text once, and for their cosines."""
+    texts: dict[str, EmbeddingRequest] = {}
+    for request in call.requests:
+        for text in (request.text, request.pair):
+            assert isinstance(text, str)
+            texts.setdefault(text, replace(request, text=text, pair=None, normalize=None))
+    indices = {text: index for index, text in enumerate(texts)}
+    pairs = [(indices[str(request.text)], indices[str(request.pair)]) for request in call.requests]
+    return replace(call, requests=tuple(texts.values()), writer=CosineWriter(pairs, writer))
 
 
 def _tei_call(call: Call, model: ServedModel) -> EmbeddingCall:

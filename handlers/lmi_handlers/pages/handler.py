@@ -5,7 +5,7 @@ is loaded from other hosts.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
@@ -15,8 +15,7 @@ from typing_extensions import TypedDict
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import TEXT
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route, reading
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Route, reading
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 
@@ -158,8 +157,3 @@ class PagesHandler(PlainHandler):
             answers=FILES,
         ),
     )
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(PagesHandler)

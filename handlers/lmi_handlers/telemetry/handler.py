@@ -1,15 +1,13 @@
 """The handler of the route that changes the log level."""
 
 import logging
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.logs.level import change_log_level
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
@@ -42,8 +40,3 @@ class LoggingHandler(PlainHandler):
             answers=(AnswerForm(LevelChanged),),
         ),
     )
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(LoggingHandler)

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, TEXT, AnswerForm, failures, stream_forms
 from lmi_core.generation.output import FinishReason
+from lmi_handlers.answers.lmi import TextVectors
 from lmi_schemas.tgi_errors import TgiError
 
 
@@ -92,6 +93,7 @@ class TgiInfo(TypedDict):
 ANSWER = (AnswerForm(TgiAnswer),)
 STREAM = stream_forms(TgiStreamEvent | TgiError, EVENTS)
 ROOT = (AnswerForm(list[TgiAnswer]), *STREAM)
+VECTORS = (AnswerForm(TextVectors),)
 INFO = (AnswerForm(TgiInfo),)
 HEALTH = (AnswerForm(None, TEXT),)
 ERRORS = (failures(TgiError, 403, 404, 408, 413, 415, 422, 424, 429, 500, 503),)

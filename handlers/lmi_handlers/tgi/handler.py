@@ -1,4 +1,4 @@
-"""The handler of TGI's native routes (Text Generation Inference)."""
+"""The handler of the native routes of Text Generation Inference and Text Embeddings Inference."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -8,7 +8,8 @@ import orjson
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
-from lmi_core.embedding_backend import is_reranker
+from lmi_core.embedding_backend import is_reranker, require_embeddings, require_generation
+from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.images import ImageSource
@@ -20,11 +21,12 @@ from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.base.tokenizing import described_model
 from lmi_handlers.chat.images import image_source
+from lmi_handlers.fields.embedding_inputs import read_embedding_call
 from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
-from lmi_handlers.tgi.answers import ANSWER, ERRORS, HEALTH, INFO, ROOT, STREAM
+from lmi_handlers.tgi.answers import ANSWER, ERRORS, HEALTH, INFO, ROOT, STREAM, VECTORS
 from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, TgiStreamFormatter
-from lmi_handlers.tgi.payload import TgiParameters, TgiPayload, TgiRootPayload, take_payload
+from lmi_handlers.tgi.payload import TeiPayload, TgiParameters, TgiPayload, TgiRootPayload, take_payload
 from lmi_schemas.tgi_errors import error_object
 
 STATUSES = Statuses(
@@ -80,12 +82,19 @@ def error_answer(error: LmiError) -> Answer:
 
 class TgiHandler(Handler):
     name: ClassVar[str] = "tgi"
-    summary: ClassVar[str] = "Text Generation Inference"
+    summary: ClassVar[str] = "Text Generation Inference, and Text Embeddings Inference"
+    reads_embeddings: ClassVar[bool] = True
     errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/", summary="Generate text, with `stream` token by token", payloads=(TgiRootPayload,), answers=ROOT),
+        Route(
+            "/",
+            summary="Generate text, with `stream` token by token; or make vectors, if the model only does that",
+            payloads=(TgiRootPayload, TeiPayload),
+            answers=(*ROOT, *VECTORS),
+        ),
         Route("/generate", summary="Generate text", payloads=(TgiPayload,), answers=ANSWER),
         Route("/generate_stream", summary="Generate text, token by token", payloads=(TgiPayload,), answers=STREAM),
+        Route("/embed", summary="Make vectors of texts", payloads=(TeiPayload,), answers=VECTORS),
         Route("/info", "GET", info, summary="The served model and its limits", answers=INFO),
         Route(
             "/health", "GET", health, summary="Whether every model is ready", access=Access.EVERYBODY, answers=HEALTH
@@ -98,7 +107,11 @@ class TgiHandler(Handler):
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
         return with_adapters(call)
 
-    def parse(self, call: Call, model: ServedModel) -> Generation:
+    def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall:
+        if call.path == "/embed" or (call.path == "/" and not model.backend.generates):
+            require_embeddings(model.backend, model.name)
+            return read_embedding_call(call.json_object(), model, TeiPayload, as_list=True)
+        require_generation(model.backend, model.name)
         payload, ignored = take_payload(call.json_object(), call.path, model.options.strict_parameters)
         formatter = _formatter(call.path, payload.stream)
         given = payload.parameters or TgiParameters()

@@ -1,4 +1,4 @@
-"""The request of TGI's routes (Text Generation Inference)."""
+"""The requests of the routes of Text Generation Inference and Text Embeddings Inference."""
 
 import secrets
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from lmi_core.generation.parameters import RANDOM_SEED
 from lmi_core.payloads.tolerant_payload import ExactNumbers, TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT
+from lmi_handlers.fields.embedding_inputs import EmbeddingPayload
 from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
@@ -89,6 +90,12 @@ class TgiRootPayload(TgiPayload):
     options: HostedApiOptions | None = Field(
         None, description="Options of the hosted Inference API, which have no effect."
     )
+
+
+class TeiPayload(EmbeddingPayload):
+    """The request of Text Embeddings Inference for vectors."""
+
+    normalize: bool = Field(True, description="Normalize vectors to length 1.")
 
 
 def take_payload(body: Mapping[str, Any], path: str, strict: bool) -> tuple[TgiPayload, tuple[str, ...]]:

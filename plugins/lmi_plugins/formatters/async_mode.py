@@ -1,14 +1,12 @@
 """LMI's schema of asynchronous mode, the default of its newest containers: vLLM's completions with TGI's keys."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import orjson
 
 from lmi_core.errors import LmiError
-from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
+from lmi_core.formatter import AnswerSchema, Variant
 from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
-from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.json_list import json_list
 from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_plugins.formatters.json import JsonFormatter
@@ -78,9 +76,3 @@ class AsyncJsonLinesFormatter(JsonLinesFormatter):
         if output.parameters.details:
             last["details"] = details(output, output.sequence) | {"input_length": len(output.request.prompt_ids)}
         return last
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(AsyncJsonFormatter)
-    register(AsyncJsonLinesFormatter)

@@ -1,6 +1,5 @@
 """LMI's dynamic-batch schema, whole and streamed, for calls of one or several prompts."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import orjson
@@ -8,7 +7,6 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import GenerationOutput
-from lmi_core.hookspecs import hookimpl
 
 
 def error_object(error: LmiError) -> dict[str, Any]:
@@ -69,9 +67,3 @@ class DynamicJsonLinesFormatter(OutputFormatter):
         texts = [self._line.get(place, "") for place in range(len(output.requests))]
         self._line.clear()
         return orjson.dumps({"outputs": texts}, option=orjson.OPT_APPEND_NEWLINE)
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(DynamicJsonFormatter)
-    register(DynamicJsonLinesFormatter)

@@ -1,6 +1,5 @@
 """`json`: the whole answer as one JSON object."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import orjson
@@ -9,7 +8,6 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
-from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_plugins.formatters import lmi_schema
 
@@ -35,8 +33,3 @@ class JsonFormatter(OutputFormatter):
         if lmi_schema.has_details(output):
             answer["details"] = orjson.Fragment(encode_spaced(lmi_schema.details(output)))
         return answer
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(JsonFormatter)

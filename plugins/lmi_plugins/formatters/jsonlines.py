@@ -1,6 +1,5 @@
 """`jsonlines`: a line for each token as it is generated; the last one also contains the whole text."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import orjson
@@ -8,7 +7,6 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import NO_TOKEN, GenerationOutput, Token
-from lmi_core.hookspecs import hookimpl
 from lmi_plugins.formatters import lmi_schema
 
 
@@ -42,8 +40,3 @@ class JsonLinesFormatter(OutputFormatter):
     def frame(self, chunk: lmi_schema.JsonObject) -> bytes:
         """Return a serialized chunk with its framing."""
         return orjson.dumps(chunk, option=orjson.OPT_APPEND_NEWLINE)
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(JsonLinesFormatter)

@@ -1,12 +1,10 @@
 """`none`: the plain generated text as it is generated."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput
-from lmi_core.hookspecs import hookimpl
 
 
 class NoFormatter(OutputFormatter):
@@ -26,8 +24,3 @@ class NoFormatter(OutputFormatter):
 
     def error(self, error: LmiError) -> bytes:
         return f"error: {error.message}\n".encode()
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(NoFormatter)

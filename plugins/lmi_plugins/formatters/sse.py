@@ -1,12 +1,9 @@
 """`sse`: the chunks of `jsonlines` as server-sent events."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import orjson
 
-from lmi_core.formatter import OutputFormatter
-from lmi_core.hookspecs import hookimpl
 from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
 from lmi_plugins.formatters.lmi_schema import JsonObject
 
@@ -17,8 +14,3 @@ class SseFormatter(JsonLinesFormatter):
 
     def frame(self, chunk: JsonObject) -> bytes:
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(SseFormatter)

@@ -1,14 +1,12 @@
 """LMI's formats for `option.tgi_compat`, with the keys of Text Generation Inference in addition to LMI's own."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import orjson
 
 from lmi_core.errors import LmiError
-from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
+from lmi_core.formatter import AnswerSchema, Variant
 from lmi_core.generation.output import GenerationOutput, Token
-from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_plugins.formatters import lmi_schema
 from lmi_plugins.formatters.json import JsonFormatter
@@ -101,10 +99,3 @@ class TgiSseFormatter(TgiJsonLinesFormatter):
 
     def frame(self, chunk: lmi_schema.JsonObject) -> bytes:
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(TgiJsonFormatter)
-    register(TgiJsonLinesFormatter)
-    register(TgiSseFormatter)

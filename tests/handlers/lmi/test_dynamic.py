@@ -47,6 +47,27 @@ async def test_rows_of_csv(serve: Serve, model_dir: ModelDirectory) -> None:
     assert len(answer.json()) == 2
 
 
+async def test_max_length_counts_the_prompt_as_in_transformers(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    for further, most in (({}, [4, 7]), ({"max_new_tokens": 2}, [2, 2]), ({"max_length": 5000}, [2044, 2047])):
+        server.scripted.history.clear()
+        parameters = {"max_length": "8"} | further
+        answer = await server.post(
+            "/invocations", {"inputs": ["What is deep learning?", "one"], "parameters": parameters}
+        )
+        assert (answer.status, answer.headers.get("X-Lmi-Ignored-Parameters")) == (
+            200,
+            "max_length" if "max_new_tokens" in further else None,
+        )
+        assert [request.parameters.max_new_tokens for request in server.scripted.history] == most
+    for wrong in (4, 0, "long", True):
+        answer = await server.post(
+            "/invocations", {"inputs": "one two three four", "parameters": {"max_length": wrong}}
+        )
+        assert answer.status == 424
+        assert "`max_length` must be" in answer.json()["error"], answer.body
+
+
 async def test_a_list_of_prompts_is_answered_in_its_order(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_dynamic(serve, model_dir)
     server.scripted.enqueue(Script("a long first answer"), Script("short"))

@@ -1,11 +1,12 @@
 """Scores over HTTP in the forms of vLLM, Jina, Cohere and TEI, on the scripted backend: a score counts tokens."""
 
 import math
+from operator import mul
 from typing import Any
 
 import pytest
 
-from lmi_plugins.backends.scripted import MAX_LENGTH
+from lmi_plugins.backends.scripted import MAX_LENGTH, ScriptedBackend
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 from tests.module_server import module_server
 
@@ -163,5 +164,37 @@ async def test_other_routes_of_a_reranker(server: RunningServer) -> None:
 async def test_models_that_score_nothing(task: str, model_dir: ModelDirectory, serve: Serve) -> None:
     directory = model_dir({"serving.properties": f"{SCRIPTED}option.task={task}\n"})
     other = await serve(directory)
-    for body in ({"query": "a", "documents": ["b"]}, {"query": "a", "texts": ["b"]}):
+    vllm, tei = {"query": "a", "documents": ["b"]}, {"query": "a", "texts": ["b"]}
+    for body in (tei,) if task == "text-embedding" else (vllm, tei):
         assert "is not a reranker: scores need a model" in message(await other.post("/rerank", body), 404)
+
+
+async def test_embedding_models_compare_vectors(model_dir: ModelDirectory, serve: Serve) -> None:
+    embedding = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.task=text-embedding\n"}))
+    backend = embedding.model.backend
+    assert isinstance(backend, ScriptedBackend)
+    texts = ["a b", "one", "a b", "one two three"]
+    made = (await embedding.post("/v1/embeddings", {"input": texts})).json()["data"]
+    query, *others = [each["embedding"] for each in made]
+    cosines = [sum(map(mul, query, other)) / math.hypot(*query) / math.hypot(*other) for other in others]
+    backend.embedded.clear()
+    answer = (await embedding.post("/rerank", {"query": texts[0], "documents": texts[1:], "top_n": 2})).json()
+    assert len(backend.embedded) == 3  # each text once
+    assert answer["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
+    order = sorted(range(3), key=cosines.__getitem__, reverse=True)[:2]
+    assert [result["index"] for result in answer["results"]] == order
+    assert [result["relevance_score"] for result in answer["results"]] == pytest.approx([cosines[i] for i in order])
+    assert answer["results"][0] == {"index": 1, "document": {"text": "a b"}, "relevance_score": pytest.approx(1)}
+    for first in ("a b", ["a b"] * 3):
+        scores = (await embedding.post("/score", {"text_1": first, "text_2": texts[1:]})).json()["data"]
+        assert [each["score"] for each in scores] == pytest.approx(cosines)
+
+
+async def test_wrong_requests_to_embedding_models(model_dir: ModelDirectory, serve: Serve) -> None:
+    embedding = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.task=text-embedding\n"}))
+    body: dict[str, Any] = {"query": "a", "documents": ["b"]}
+    for wrong, reason in (
+        ({"documents": ["b " * MAX_LENGTH]}, "must be at most"),
+        ({"max_tokens_per_doc": 3}, "this model cannot truncate the texts of a pair separately"),
+    ):
+        assert reason in message(await embedding.post("/rerank", body | wrong))

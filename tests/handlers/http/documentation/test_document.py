@@ -22,6 +22,7 @@ SECONDS_PER_REQUEST = 5
 REFUSED = {
     "/v1/abort_request": 404,
     "/v1/embeddings": 404,
+    "/embed": 404,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), 404),
     "/models": 404,
     **dict.fromkeys((f"/{kind}/model/1" for kind in ("models", "workflows")), 404),
@@ -187,6 +188,8 @@ async def test_examples_of_embeddings_are_answered(
         ("/v1/embeddings", "EmbeddingsRequest"),
         ("/v1/embeddings", "EmbeddingsChat"),
         ("/invocations", "EmbeddingPayload"),
+        ("/embed", "TeiPayload"),
+        ("/", "TeiPayload"),
     ):
         for example in document["components"]["schemas"][name]["examples"]:
             answer = await server.post(path, example)
