@@ -277,7 +277,7 @@ class RerankHandler(OpenAiHandler):
         payload: RerankRequest | ScoreRequest
         payload, ignored = take_fields(body, payload_type, model.options.strict_parameters)
         check_model(payload.model, call, model)
-        if model.chat_template is None:
+        if embeds or model.chat_template is None:
             ignored += tuple(name for name in TEMPLATE_FIELDS if getattr(payload, name) is not None)
         call = payload.identify(call)
         names = f"score-{call.request_id}", model.name_asked(payload.model)
