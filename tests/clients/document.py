@@ -44,6 +44,20 @@ the first two. These were run by hand too:
 | dspy 3.4.1, magentic 0.41.1, open-interpreter 0.4.3, shell-gpt 1.5.1 | OpenAI chats |
 | langchain-cohere 0.6.0, cohere-haystack 11.0.0 (rerankers) | Cohere's rerank |
 
+Examples that other projects publish for their own servers were run too, with only the address and the names of models
+changed. What they were refused is in brackets:
+
+- vLLM 0.32.0, `examples/` and the snippets of its pages: chats, completions, batches, tools, reasoning, responses,
+  structured outputs, embeddings and scores (tools of MCP servers; vectors in other types than float32)
+- TGI (db931fc), the snippets of its pages: prompts, streams, guidance, tools
+- Ollama (fb30760), each request in its pages on its own, OpenAI's and Anthropic's API, and examples of ollama-python
+  (25b9329) and ollama-js (f23d7ee) (the creation, copy, upload and deletion of models)
+- openai-python (e43b422) and openai-node (7b7d6ca), the examples of chats, completions and responses (responses in the
+  background and over a WebSocket)
+- anthropic-sdk-python (009b035), and Anthropic's cookbook (4b36a1e) and courses (f4dbb13): messages, streams, tools,
+  thinking, prompt caching (batches of messages, citations, web search)
+- Triton's vLLM backend (8de0c14), `samples/client.py`, with and without streams
+
 These are run by tests:
 
 | client | version | dialect | features |

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Side = Literal["left", "right"]
 
@@ -23,6 +23,7 @@ class EmbeddingRequest:
     cache_salt: str | None = None  # computed results are shared only with requests that have the same salt
     text_limits: tuple[int, int] = (0, 0)  # maximum tokens of each text of a pair; 0 means no limit
     pair: str | None = None  # the text that `text` is scored against; None if `text` is embedded
+    template_arguments: Mapping[str, Any] = field(default_factory=dict)  # variables of the template that joins a pair
 
 
 @dataclass(frozen=True, slots=True)

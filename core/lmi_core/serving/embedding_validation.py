@@ -6,6 +6,7 @@ from typing import Any
 from lmi_core.backend import Backend
 from lmi_core.embedding_backend import EmbeddingModel, require_embeddings, require_scores
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
+from lmi_core.generation.chat import Chat
 from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.host.off_loop import run_off_loop
@@ -15,31 +16,35 @@ CHARACTERS_PER_TEXT = 100  # take as long as the fixed cost of each text
 
 
 async def validate_embeddings(
-    requests: Sequence[EmbeddingRequest], backend: Backend[Any], model_name: str
+    requests: Sequence[EmbeddingRequest], backend: Backend[Any], model_name: str, template: str | None
 ) -> list[ValidEmbedding]:
     """Validate the requests against the backend; long texts are tokenized outside the event loop.
 
-    Raise InvalidParameter, or ModelNotFound for a model without the requested capability.
+    `template`, if any, joins the texts of pairs. Raise InvalidParameter, or ModelNotFound for a model without the
+    requested capability.
     """
     scores = any(request.pair is not None for request in requests)
     model = (require_scores if scores else require_embeddings)(backend, model_name)
 
     def validate() -> list[ValidEmbedding]:
-        return [validate_embedding(request, model, backend.tokenizer) for request in requests]
+        return [validate_embedding(request, model, backend.tokenizer, template) for request in requests]
 
-    size = sum(len(request.text) + len(request.pair or "") + CHARACTERS_PER_TEXT for request in requests)
+    per_text = CHARACTERS_PER_TEXT + (len(template or "") if scores else 0)
+    size = sum(len(request.text) + len(request.pair or "") + per_text for request in requests)
     return await run_off_loop(size, validate)
 
 
-def validate_embedding(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> ValidEmbedding:
+def validate_embedding(
+    request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer, template: str | None = None
+) -> ValidEmbedding:
     """Return the validated request.
 
     Raise InvalidParameter or ContextLengthExceeded with the field, its bound and the given value.
     """
     _check_dimensions(request, model)
     token_types = None
-    if request.pair is None or model.joins_pairs:
-        prompt_ids = _token_ids(request, model, tokenizer)
+    if request.pair is None or model.joins_pairs or template is not None:
+        prompt_ids = _token_ids(request, model, tokenizer, template)
     else:
         prompt_ids, token_types = _pair_ids(request, request.pair, model, tokenizer)
     if not prompt_ids:
@@ -69,7 +74,9 @@ def _check_dimensions(request: EmbeddingRequest, model: EmbeddingModel) -> None:
         raise InvalidParameter(f"`{name}` must be one of {known}, the sizes that the model has. Given: {given}")
 
 
-def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> list[int]:
+def _token_ids(
+    request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer, template: str | None
+) -> list[int]:
     most, side = _truncation(request, model, tokenizer)
     if not isinstance(request.text, str):
         last = tokenizer.vocabulary_size - 1
@@ -80,7 +87,7 @@ def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Toke
                     f"{token_id} is out of vocabulary"
                 )
         return request.text if most is None else _truncate(request.text, most, side)
-    text = request.text + (request.pair or "")
+    text = request.text if request.pair is None else _joined(request.text, request.pair, request, tokenizer, template)
     if model.lower_case:
         text = text.lower()
     if any(request.text_limits):
@@ -89,6 +96,15 @@ def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Toke
     if most is None or len(ids) <= most:
         return ids
     return _truncate_between(ids, tokenizer.encode(text, add_special_tokens=False), most, side)
+
+
+def _joined(first: str, second: str, request: EmbeddingRequest, tokenizer: Tokenizer, template: str | None) -> str:
+    """Return the texts of a pair as one text; vLLM's templates call them messages of these roles."""
+    if template is None:
+        return first + second
+    messages = [{"role": "query", "content": first}, {"role": "document", "content": second}]
+    chat = Chat(messages, template_arguments=request.template_arguments, add_generation_prompt=False)
+    return tokenizer.render_chat(chat, template)
 
 
 def _truncation(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> tuple[int | None, Side]:

@@ -349,7 +349,7 @@ class Model:
 
     async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
         """Return the validated requests. Raise InvalidParameter, or ModelNotFound if the model has no such answers."""
-        return await validate_embeddings(requests, self.backend, self.name)
+        return await validate_embeddings(requests, self.backend, self.name, self.chat_template)
 
     def embed(
         self, requests: Sequence[ValidEmbedding], request_id: str, record: RequestRecord, client: str

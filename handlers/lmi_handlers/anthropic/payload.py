@@ -5,11 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, Tag, field_validator, model_validator
 
 from lmi_handlers.anthropic.blocks import BLOCKS_OF_ROLES, ContentBlock, as_blocks, check_blocks
-from lmi_handlers.chat.request import TEMPLATE_CALL
 from lmi_handlers.fields import tool_fields as chat
 from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type
 from lmi_handlers.fields.parameter_fields import RequestPart
-from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.fields.passed import PassedFields, TemplateVariables
 from lmi_handlers.fields.tool_schemas import check_tool_schema
 
 CUSTOM = "custom"
@@ -138,7 +137,9 @@ class CountTokensRequest(PassedFields):
     output_config: OutputConfig | None = Field(None, description="The reasoning effort and the format of the answer.")
     output_format: OutputFormat | None = Field(None, description="The older name of `output_config.format`.")
     metadata: Metadata | None = Field(None, description="The end user.")
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Additional variables of the chat template.")
+    chat_template_kwargs: TemplateVariables | None = Field(
+        None, description="Additional variables of the chat template."
+    )
 
     @property
     def end_user(self) -> str | None:
@@ -160,9 +161,6 @@ class CountTokensRequest(PassedFields):
             raise ValueError("`output_config.format` and `output_format` mean the same; give one of them")
         if self.thinking_token_budget is not None and self.thinking is not None:
             raise ValueError("`thinking` and `thinking_token_budget` cannot be used together")
-        for name in TEMPLATE_CALL:
-            if name in (self.chat_template_kwargs or {}):
-                raise ValueError(f"`chat_template_kwargs` must contain names for the template. Given: {name}")
         return self
 
 

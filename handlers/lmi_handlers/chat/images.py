@@ -36,7 +36,11 @@ def image_sources(payload: ChatRequest, model: ServedModel) -> tuple[ImageSource
     most = min(backend.max_images, options.max_images)
     if most < len(parts):
         raise InvalidPayload(_too_many(parts[most][0], most, payload.messages_field, backend))
-    return tuple(_source(place + payload.image_member, part, options) for place, part in parts)
+    return tuple(
+        image_source(part.image_url.url, place + payload.image_member, options)
+        for place, part in parts
+        if part.image_url is not None
+    )
 
 
 def image_parts(payload: ChatRequest) -> list[tuple[str, ContentPart]]:
@@ -55,9 +59,8 @@ def _too_many(place: str, most: int, field: str, backend: Backend[Any]) -> str:
     return f"`{place}` is one image too many: `{field}` must contain at most {most}"
 
 
-def _source(place: str, part: ContentPart, options: RequestProperties) -> ImageSource:
-    assert part.image_url is not None, part
-    url = part.image_url.url
+def image_source(url: str, place: str, options: RequestProperties) -> ImageSource:
+    """Return an image given as base64 or as a link; `place` is the client's name for it."""
     if url.lower().startswith(LINKS):
         return ImageSource(place, lambda: fetch_image(url, place, options))
     return ImageSource(place, lambda: run_off_loop(len(url), partial(_decode, url, place, options.max_image_size)))

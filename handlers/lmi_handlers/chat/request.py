@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from lmi_handlers.chat.messages import Message
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.fields.tool_fields import (
     AnyTool,
@@ -16,11 +17,9 @@ from lmi_handlers.fields.tool_fields import (
     ToolNames,
 )
 
-# Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
-TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
-
 OLDER_NAMES = ToolNames(tools="functions", choice="function_call")  # of `tools` and `tool_choice`
 UNLIMITED = -1  # as LM Studio and llama.cpp have it
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 TokenLimit = Literal[-1] | Annotated[int, Field(ge=1)] | None
 
 EXAMPLE: dict[str, JsonValue] = {
@@ -45,6 +44,10 @@ def _as_tool_choice(value: object) -> object:
 GivenFunctionCall = Annotated[
     ToolChoice, BeforeValidator(_as_tool_choice, json_schema_input_type=Literal["none", "auto"] | FunctionName)
 ]
+
+
+class ReasoningEffort(RequestPart):
+    effort: Effort | None = Field(None, description="The same as `reasoning_effort`, which takes precedence.")
 
 
 def _as_limit(given: object) -> object:
@@ -72,9 +75,10 @@ class ChatRequest(ChatFields):
     tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required or the tool to call.")
     functions: list[FunctionDefinition] | None = Field(None, description="The older form of `tools`, for one call.")
     function_call: GivenFunctionCall | None = Field(None, description="The older form of `tool_choice`.")
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+    reasoning_effort: Effort | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )
+    reasoning: ReasoningEffort | None = Field(None, description="Ollama's other form of `reasoning_effort`.")
     chat_template: str | None = Field(
         None,
         min_length=1,
@@ -109,11 +113,6 @@ class ChatRequest(ChatFields):
             raise ValueError("`tool_choice` requires `tools`: with `functions` use `function_call`")
         if self.tools and self.function_call is not None:
             raise ValueError("`function_call` requires `functions`: with `tools` use `tool_choice`")
-        for name in TEMPLATE_CALL:
-            if name in (self.chat_template_kwargs or {}):
-                raise ValueError(
-                    f"`chat_template_kwargs` must contain only variables of the chat template. Given: {name}"
-                )
         return self
 
     def part_path(self, message: int, part: int) -> str:
@@ -151,6 +150,7 @@ class ChatRequest(ChatFields):
         arguments: dict[str, Any] = {}
         if self.documents is not None:
             arguments["documents"] = self.documents
-        if self.reasoning_effort is not None:
-            arguments |= {"reasoning_effort": self.reasoning_effort, "enable_thinking": self.reasoning_effort != "none"}
+        effort = self.reasoning_effort or (self.reasoning and self.reasoning.effort)
+        if effort is not None:
+            arguments |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
         return arguments | (self.chat_template_kwargs or {})

@@ -40,7 +40,20 @@ SEEDS = 2**63
 AS_MANY_AS_FIT = -1  # as a value of `truncate_prompt_tokens`
 NO_BUDGET = -1  # as a value of `thinking_token_budget`
 
+# Arguments of apply_chat_template itself, which are no variables of a template.
+TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
+
 Penalty = Annotated[float, Field(ge=-2, le=2)]
+
+
+def _check_variables(given: dict[str, Any]) -> dict[str, Any]:
+    for name in TEMPLATE_CALL:
+        if name in given:
+            raise ValueError(f"must contain only variables of the chat template, and `{name}` is not one")
+    return given
+
+
+TemplateVariables = Annotated[dict[str, Any], AfterValidator(_check_variables)]
 
 
 @with_parameters(NAMES)
@@ -286,7 +299,9 @@ class ChatFields(PassedFields):
         None, description="Whether one answer may contain several calls. Default: true."
     )
     include_reasoning: bool | None = Field(None, description="Whether to return the reasoning. Default: true.")
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Additional variables of the chat template.")
+    chat_template_kwargs: TemplateVariables | None = Field(
+        None, description="Additional variables of the chat template."
+    )
     mm_processor_kwargs: dict[str, Any] | None = Field(
         None, description="Arguments of the model's image processor; only vLLM, with option.trust_request_mm_kwargs."
     )

@@ -17,12 +17,14 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.openai import RankedDocuments, RankedTexts, Scores
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.fields.openai_tolerance import take_fields
+from lmi_handlers.fields.passed import TemplateVariables
 from lmi_handlers.fields.vectors import CutSide, cosine, json_number, scores_of, sigmoid
 from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 
 QUERY = "What is Deep Learning?"
 TEXTS: list[JsonValue] = ["A field of machine learning.", "The deep sea."]
 TEI = "/rerank"  # the only one of these routes that TEI also has
+TEMPLATE_FIELDS = ("instruction", "chat_template_kwargs")
 
 
 def _text_of(document: object) -> object:
@@ -48,6 +50,14 @@ class ScoringFields(InputFields, TextFields):
     max_tokens_per_doc: NonNegativeInt | None = Field(
         None, description="The maximum number of tokens of a document. Default, and 0: all."
     )
+    instruction: str | None = Field(None, description="The variable `instruction` of option.chat_template.")
+    chat_template_kwargs: TemplateVariables | None = Field(None, description="Variables of option.chat_template.")
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """Variables of the template; `chat_template_kwargs` takes precedence."""
+        given = {} if self.instruction is None else {"instruction": self.instruction}
+        return given | (self.chat_template_kwargs or {})
 
     def requests_for(self, first: Sequence[str], second: Sequence[str], name: str) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each pair; `name` is the client's name of the second texts."""
@@ -62,6 +72,7 @@ class ScoringFields(InputFields, TextFields):
                 cache_salt=self.cache_salt,
                 pair=pair,
                 text_limits=(self.max_tokens_per_query or 0, self.max_tokens_per_doc or 0),
+                template_arguments=self.template_arguments,
             )
             for index, (text, pair) in enumerate(zip(first, second, strict=True))
         )
@@ -266,6 +277,8 @@ class RerankHandler(OpenAiHandler):
         payload: RerankRequest | ScoreRequest
         payload, ignored = take_fields(body, payload_type, model.options.strict_parameters)
         check_model(payload.model, call, model)
+        if embeds or model.chat_template is None:
+            ignored += tuple(name for name in TEMPLATE_FIELDS if getattr(payload, name) is not None)
         call = payload.identify(call)
         names = f"score-{call.request_id}", model.name_asked(payload.model)
         writer = ScoreWriter(*names)

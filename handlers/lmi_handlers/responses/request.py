@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.errors import InvalidPayload
+from lmi_handlers.chat.request import Effort
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import hosted_names
 from lmi_handlers.fields.openai_tolerance import Refusal, refuse, take_fields
@@ -69,7 +70,7 @@ class TextSettings(RequestPart):
 
 
 class ReasoningSettings(RequestPart):
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+    effort: Effort | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )
     summary: Literal["auto", "concise", "detailed"] | None = Field(

@@ -174,7 +174,7 @@ PLACE = "`messages.1.content.0"
         ({"system": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]}, "`system` must contain"),
         ({"container": "id"}, "`container` must be null: this server does not run code. Given: 'id'"),
         ({"mcp_servers": [{"type": "url"}]}, "`mcp_servers` must be null or []: this server calls no other servers"),
-        ({"chat_template_kwargs": {"tools": []}}, "`chat_template_kwargs` must contain names for the template"),
+        ({"chat_template_kwargs": {"tools": []}}, "`chat_template_kwargs` must contain only variables of the"),
     ],
 )
 async def test_refused(server: RunningServer, fields: dict[str, Any], told: str) -> None:

@@ -257,7 +257,7 @@ async def test_vllms_fields(
         ({"continue_final_message": True, "add_generation_prompt": True}, "`continue_final_message` and `add_"),
         (
             {"chat_template_kwargs": {"chat_template": "x"}},
-            "`chat_template_kwargs` must contain only variables of the chat template.",
+            "`chat_template_kwargs` must contain only variables of the chat template, and `",
         ),
         ({"reasoning_effort": "some"}, "`reasoning_effort` must be 'none', 'minimal', 'low', 'medium', 'high', "),
         ({"echo": 1}, "`echo` must be a valid boolean"),

@@ -118,7 +118,15 @@ async def test_prompt_that_opened_the_reasoning(server: RunningServer) -> None:
     assert (found["reasoning_content"], found["content"]) == ("Let me see.", "Yes.")
 
 
-@pytest.mark.parametrize("fields", [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"reasoning_effort": "none"},
+        {"reasoning": {"effort": "none", "exclude": None}},
+        {"reasoning": {"effort": "high"}, "reasoning_effort": "none"},
+    ],
+)
 async def test_reasoning_that_is_turned_off(server: RunningServer, fields: dict[str, Any]) -> None:
     found = await message(server, Script("Yes."), **fields)
     assert server.scripted.history[-1].prompt.endswith("assistant:<think>\n\n</think>\n\n")

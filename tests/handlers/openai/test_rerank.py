@@ -56,6 +56,40 @@ async def test_fields_of_rerank(server: RunningServer) -> None:
     assert len(everything.json()["results"]) == 3
 
 
+async def test_template(model_dir: ModelDirectory, serve: Serve) -> None:
+    template = (
+        "{{ instruction or 'Judge' }} "
+        "{% for message in messages %}{{ message.role }} {{ message.content }} {% endfor %}"
+        "{% if add_generation_prompt %}answer{% endif %}"
+    )
+    properties = f"{SCRIPTED}option.task=reranking\noption.chat_template={template}\n"
+    server = await serve(model_dir({"serving.properties": properties}))
+    body: dict[str, Any] = {"query": "a b", "documents": ["one", "one two"], "use_activation": False}
+    fields: list[dict[str, Any]] = [
+        {},
+        {"instruction": "Judge this one"},
+        {"chat_template_kwargs": {"instruction": "Judge this"}, "instruction": "a b c d"},
+    ]
+    scores = []
+    for further in fields:
+        answer = await server.post("/rerank", body | further)
+        assert "x-lmi-ignored-parameters" not in answer.headers
+        scores.append([result["relevance_score"] for result in answer.json()["results"]])
+    assert scores == [[8, 7], [10, 9], [9, 8]]
+    refused = await server.post("/rerank", body | {"chat_template_kwargs": {"messages": []}})
+    assert "must contain only variables of the chat template, and `messages` is not one" in message(refused)
+    pairs = await server.post("/invocations", {"text": "a b", "text_pair": "one"})
+    assert pairs.json() == [pytest.approx(1 / (1 + math.exp(-7)))]
+
+
+@same_loop
+async def test_template_fields_without_template(server: RunningServer) -> None:
+    body = {"query": "a b", "documents": ["one"], "instruction": "Judge", "use_activation": False}
+    answer = await server.post("/rerank", body)
+    assert answer.headers["x-lmi-ignored-parameters"] == "instruction"
+    assert answer.json()["results"][0]["relevance_score"] == 3
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

@@ -1,6 +1,7 @@
 """The native routes of Text Generation Inference."""
 
 import asyncio
+from base64 import b64encode
 from importlib.metadata import version
 from typing import Any
 
@@ -10,6 +11,7 @@ from lmi_core.generation.parameters import MAX_STOPS, ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests import golden
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.handlers.chat.test_images import SeeingPlugin
 
 TEXT = "Deep Learning is a really cool field."
 WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
@@ -317,3 +319,32 @@ def dialect(prompt: str, given: dict[str, Any], form: str) -> tuple[str, object]
 @pytest.mark.parametrize("form", golden.FORMS)
 async def test_golden_transcript(server: RunningServer, form: str, case: str) -> None:
     await golden.replay(server, "tgi", dialect, form, case)
+
+
+async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": "option.rolling_batch=seeing\noption.max_images=2\n"})
+    server = await serve(directory, plugins=[SeeingPlugin()])
+    one, two = (f"![](data:image/png;base64,{b64encode(data).decode()})" for data in (b"one", b"two"))
+    for path in ("/generate", "/generate_stream", "/"):
+        answer = await server.post(path, {"inputs": f"{one}What is this? {two}\n\n"})
+        assert answer.status == 200, answer.body
+        latest = server.scripted.history[-1]
+        assert latest.prompt == "(image 1)What is this? (image 2)\n\n"
+        assert latest.image_prompt is not None
+        assert latest.image_prompt.content == [b"one", b"two"]
+    await server.post("/generate", {"inputs": f"![]( and {one}?"})
+    assert server.scripted.history[-1].prompt == "![]( and (image 1)?"
+    for inputs, reason in (
+        ("![](no image)", "`inputs` must be an http or https URL, or an image in base64"),
+        ("![](https://example.com/a.png)", "`inputs` cannot be fetched: option.allowed_media_domains"),
+        (one * 3, "`inputs` must contain at most 2 images. Given: 3"),
+    ):
+        refused = await server.post("/generate", {"inputs": inputs})
+        assert (refused.status, refused.json()["error_type"]) == (422, "validation")
+        assert reason in refused.json()["error"]
+
+
+async def test_image_for_a_model_of_text(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}))
+    assert (await server.post("/generate", {"inputs": "![](a.png)What?"})).status == 200
+    assert server.scripted.history[0].prompt == "![](a.png)What?"

@@ -89,6 +89,22 @@ async def test_scores_of_transformers(architecture: str, tmp_path: Path) -> None
         assert [score for (score,) in lmi.json()] == pytest.approx([sigmoid(each) for each in expected], **CLOSE)
 
 
+async def test_template_of_vllm(tmp_path: Path) -> None:
+    save_classifier(tmp_path, "qwen3")
+    template = (
+        "{{ instruction | default('the fox') }}: "
+        '{{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}; '
+        '{{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}.'
+    )
+    (tmp_path / "pairs.jinja").write_text(template)
+    (tmp_path / "serving.properties").write_text(f"{TORCH}option.chat_template=pairs.jinja\n")
+    async with running_server(tmp_path) as server:
+        for instruction, fields in (("the fox", {}), ("a dog", {"instruction": "a dog"})):
+            expected = [logits(tmp_path, f"{instruction}: {QUERY}; {document}.", "") for document in DOCUMENTS]
+            raw = await ranked(server, use_activation=False, **fields)
+            assert [raw[index] for index in range(len(DOCUMENTS))] == pytest.approx(expected, **CLOSE)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 async def test_truncation(side: str, tmp_path: Path) -> None:
     save_classifier(tmp_path, "bert")

@@ -105,6 +105,17 @@ async def test_template_of_texts(vision: VllmServer, monkeypatch: pytest.MonkeyP
     assert red["choices"] != blue["choices"]
 
 
+async def test_images_in_prompts_of_tgi(vision: VllmServer) -> None:
+    red, blue = (f"![]({data_url(png(colour))})" for colour in ("red", "blue"))
+    texts = []
+    for images in (red, blue, red + blue, blue + red, ""):
+        body = {"inputs": f"{images}What is this?", "parameters": {"max_new_tokens": 12}}
+        answer = await vision.server.post("/generate", body)
+        assert answer.status == 200, answer.body
+        texts.append(answer.json()["generated_text"])
+    assert len(set(texts)) == 5
+
+
 async def test_lmi_stream(vision: VllmServer) -> None:
     whole = await text(vision, png("red"))
     lines = (await ask(vision, png("red"), path="/invocations", stream=True)).json_lines()
