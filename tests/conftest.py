@@ -187,6 +187,15 @@ def engines_prepared_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def workers_prepared_once() -> Iterator[None]:
+    """Fork workers of model functions and downloads, most of whose time is that of their imports."""
+    from tests.worker_forks import workers_are_forked  # which reads the variables that are set above
+
+    with workers_are_forked():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def ended_servers_are_forgotten() -> Iterator[None]:
     """Empty aiohttp's cache of middlewares, which holds on to every server that was ever asked anything."""

@@ -18,8 +18,8 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM
 
+from lmi_core.workers import shared_ray_actor
 from lmi_core.workers.ray_actor import connect
-from lmi_core.workers.shared_ray_actor import LEASE_SECONDS, UNUSED_SECONDS
 from tests.clients.test_every_dialect import DIALECTS, HELLO, QUESTIONS
 from tests.clients.test_resumption import ask, engine_of
 from tests.conftest import Answer, RunningServer, Serve
@@ -34,6 +34,30 @@ from tests.ports import free_port
 COUNT = 18  # requests at once
 NODES = 3
 CACHE = "Cache of "  # begins a line of an engine's log
+UNUSED_SECONDS = (
+    5  # instead of a minute, after which a shared engine no longer waits for a server in the dead one's place
+)
+SHORTER_WAIT = f"""
+import importlib.util, sys
+
+class Changed:
+    def find_spec(self, name, *_):
+        if name != "{shared_ray_actor.__name__}":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+
+        def run_and_change(module):
+            run(module)
+            assert module.UNUSED_SECONDS > {UNUSED_SECONDS}
+            module.UNUSED_SECONDS = {UNUSED_SECONDS}
+
+        spec.loader.exec_module = run_and_change
+        return spec
+
+sys.meta_path.insert(0, Changed())
+"""
 
 pytestmark = pytest.mark.timeout(300)  # engines, and a cluster of many processes, start several times
 
@@ -54,7 +78,7 @@ class Nodes:
 
     def add(self, **head: int) -> None:
         folder = self._folder / str(next(self._count))
-        environment = environment_hiding(self.models, folder)
+        environment = environment_hiding(self.models, folder, SHORTER_WAIT)
         self.cluster.add_node(num_cpus=1, include_dashboard=False, env_vars=environment, **head)
 
     def model(self, name: str, properties: str) -> Path:
@@ -170,7 +194,9 @@ async def test_servers_share_engines(nodes: Nodes, tmp_path: Path) -> None:
                 assert await each.process.wait() == 0
     for process_id in process_ids:
         with suppress(psutil.NoSuchProcess):
-            await asyncio.to_thread(psutil.Process(process_id).wait, UNUSED_SECONDS + 2 * LEASE_SECONDS)
+            await asyncio.to_thread(
+                psutil.Process(process_id).wait, UNUSED_SECONDS + 2 * shared_ray_actor.LEASE_SECONDS
+            )
 
 
 async def test_no_client_sees_it(serve: Serve, nodes: Nodes) -> None:

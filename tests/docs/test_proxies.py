@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import aiohttp
+import psutil
 import pytest
 
 from lmi_plugins.backends.scripted import Script
@@ -52,8 +53,11 @@ async def proxy(program: str, server: RunningServer, folder: Path) -> AsyncItera
             await listening(process, port)
             yield client
     finally:
-        if process.returncode is None:
-            process.kill()  # as Caddy waits for its connections
+        if process.returncode is None:  # killed, as Caddy waits for its connections
+            children = psutil.Process(process.pid).children()
+            process.kill()
+            for each in children:  # nginx's own, which would stay
+                each.kill()
         await process.wait()
 
 

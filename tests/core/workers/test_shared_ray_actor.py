@@ -44,6 +44,7 @@ class Server:
         self.socket.set(zmq.IDENTITY, name.encode())
         self.socket.set(zmq.RCVTIMEO, int(LIMIT * 1000))
         Keys.new()._replace(server=access.key).use(self.socket)
+        self.disconnections = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)  # from the first one on
         self.socket.connect(access.address)
 
     def ask(self, message: bytes) -> bytes:
@@ -102,8 +103,7 @@ def test_one_server_loads_the_model_and_the_others_wait_for_it(worker: Worker) -
 
 def test_who_does_not_know_the_key_gets_no_connection(worker: Worker) -> None:
     stranger = Server(joined(worker, "a")._replace(key=Keys.new().public), "b")
-    monitor = stranger.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-    assert monitor.poll(int(LIMIT * 1000))
+    assert stranger.disconnections.poll(int(LIMIT * 1000))
     stranger.close()
 
 

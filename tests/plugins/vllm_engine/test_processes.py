@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import psutil
 import pytest
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from tests.command_lines import command_line
 from tests.lmi_process import LmiProcess, lmi_serve
@@ -28,6 +29,7 @@ LENGTH, LONGEST = 2048, 30_000  # tokens; the latter are more than the model was
 LONG = {"max_new_tokens": 1900, "ignore_eos_token": True}  # seconds, which is more than it takes to kill a process
 ENDLESS = {"max_new_tokens": LONGEST - 100, "ignore_eos_token": True}  # however late a busy machine kills one
 SHORT = {"max_new_tokens": 200, "ignore_eos_token": True}
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # kept out of the temporary folders of tests, as compiling takes 20 seconds
 QUESTION, ANSWER = "What is Deep Learning?", {"generated_text": "Deep Learning is a really cool field."}
 
 
@@ -157,7 +159,7 @@ async def served(
     longer = PROPERTIES.replace("max_model_len=1024", f"max_model_len={length}")
     longer += f"option.model_id={HELLO}\noption.predict_timeout={PATIENCE}\n"
     (directory / "serving.properties").write_text(longer + properties)
-    environment["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
+    environment |= {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", COMPILED: default_cache_dir()}
     async with lmi_serve(directory, "--port", 0, environment=environment, forked=forked) as server:
         url = await server.ready()
         async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(PATIENCE)) as client:

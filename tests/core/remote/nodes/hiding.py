@@ -27,10 +27,13 @@ sys.addaudithook(refuse)
 """
 
 
-def environment_hiding(hidden: Path, folder: Path) -> Mapping[str, str]:
-    """Return variables with which Python's processes do not see a folder, and have a cache of their own in another."""
+def environment_hiding(hidden: Path, folder: Path, more: str = "") -> Mapping[str, str]:
+    """Return variables with which Python's processes do not see a folder, and have a cache of their own in another.
+
+    They run `more` code when they start.
+    """
     code = folder / "code"
     code.mkdir(parents=True)
-    (code / "sitecustomize.py").write_text(CODE)
+    (code / "sitecustomize.py").write_text(CODE + more)
     paths = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
     return {"PYTHONPATH": paths, "TEST_HIDDEN": str(hidden), "LMI_CACHE": str(folder / "cache")}
