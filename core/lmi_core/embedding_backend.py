@@ -58,8 +58,8 @@ def require_scores(backend: Backend[Any], name: str) -> EmbeddingModel:
     found = _embedding(backend)
     if found is None or not found.scores:
         raise ModelNotFound(
-            f"model `{name}` is not a reranker: scores need a model for sequence classification with one label, on the "
-            "torch or vllm backend"
+            f"model `{name}` is not a reranker: scores need a model for sequence classification with one label, or one "
+            "that only makes embeddings, on the torch or vllm backend"
         )
     return found
 
@@ -80,5 +80,6 @@ def require_generation(backend: Backend[Any], name: str) -> None:
         if is_reranker(backend):
             raise ModelNotFound(f"model `{name}` {SCORES} generates no text: {SCORE_ROUTES}")
         raise ModelNotFound(
-            f"model `{name}` makes embeddings and generates no text: use POST /v1/embeddings or POST /invocations"
+            f"model `{name}` makes embeddings and generates no text: use POST /v1/embeddings, POST /embed or POST "
+            "/invocations"
         )

@@ -1,6 +1,7 @@
 """Validation of embedding requests against the model: EmbeddingRequest to ValidEmbedding."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmi_core.backend import Backend
@@ -10,6 +11,8 @@ from lmi_core.generation.chat import Chat
 from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.host.off_loop import run_off_loop
+
+logger = logging.getLogger(__name__)
 
 AS_MANY_AS_FIT = -1  # a value of `truncate`: keep as much as fits
 CHARACTERS_PER_TEXT = 100  # take as long as the fixed cost of each text
@@ -87,24 +90,51 @@ def _token_ids(
                     f"{token_id} is out of vocabulary"
                 )
         return request.text if most is None else _truncate(request.text, most, side)
-    text = request.text if request.pair is None else _joined(request.text, request.pair, request, tokenizer, template)
+    text = _cut(request.text, request.text_limits[0], tokenizer)
+    if request.pair is not None:
+        second = _cut(request.pair, request.text_limits[1], tokenizer)
+        text = (
+            text + second
+            if template is None
+            else _joined(text, second, request.template_arguments, tokenizer, template)
+        )
     if model.lower_case:
         text = text.lower()
-    if any(request.text_limits):
-        raise InvalidParameter("this model cannot truncate the texts of a pair separately")
     ids = tokenizer.encode(text, request.add_special_tokens)
     if most is None or len(ids) <= most:
         return ids
     return _truncate_between(ids, tokenizer.encode(text, add_special_tokens=False), most, side)
 
 
-def _joined(first: str, second: str, request: EmbeddingRequest, tokenizer: Tokenizer, template: str | None) -> str:
+def _cut(text: str, limit: int, tokenizer: Tokenizer) -> str:
+    """Return the beginning of a text, of at most `limit` tokens unless that is 0."""
+    ids = tokenizer.encode(text, add_special_tokens=False) if limit else []
+    return tokenizer.decode(ids[:limit]) if len(ids) > limit else text
+
+
+def _joined(first: str, second: str, arguments: Mapping[str, Any], tokenizer: Tokenizer, template: str) -> str:
     """Return the texts of a pair as one text; vLLM's templates call them messages of these roles."""
-    if template is None:
-        return first + second
     messages = [{"role": "query", "content": first}, {"role": "document", "content": second}]
-    chat = Chat(messages, template_arguments=request.template_arguments, add_generation_prompt=False)
+    chat = Chat(messages, template_arguments=arguments, add_generation_prompt=False)
     return tokenizer.render_chat(chat, template)
+
+
+def template_of_pairs(model: str, configured: str | None, tokenizer: Tokenizer) -> str | None:
+    """Return the configured template if it joins pairs; one for chats may write neither text, or refuse them."""
+    if configured is None:
+        return None
+    try:
+        text = _joined("one", "two", {}, tokenizer, configured)
+    except Exception:  # whatever a template raises
+        text = ""
+    if "one" in text and "two" in text:
+        return configured
+    logger.warning(
+        "model %s: option.chat_template is ignored: it does not write the texts of pairs, whose roles are `query` and "
+        "`document`",
+        model,
+    )
+    return None
 
 
 def _truncation(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> tuple[int | None, Side]:

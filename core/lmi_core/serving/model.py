@@ -18,7 +18,7 @@ from lmi_core.calls.sessions import Sessions
 from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
-from lmi_core.embedding_backend import EmbeddingBackend, Vector
+from lmi_core.embedding_backend import EmbeddingBackend, Vector, is_reranker
 from lmi_core.errors import ConfigurationError, LmiError, ModelNotFound, ModelNotReady
 from lmi_core.formatter import ChatAnswer, FormatterNames, OutputFormatter
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
@@ -42,7 +42,7 @@ from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.backend_adapters import BackendAdapters
 from lmi_core.serving.backend_failures import check_health, one_vector_each, start_runtime
 from lmi_core.serving.call_results import generate_steps, yield_until_aborted
-from lmi_core.serving.embedding_validation import validate_embeddings
+from lmi_core.serving.embedding_validation import template_of_pairs, validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
@@ -184,6 +184,11 @@ class Model:
             ) from None
         tokenizer = getattr(self.backend, "tokenizer", None) if self.generates else None
         await asyncio.to_thread(check_template, self.name, self.chat_template, tokenizer)
+        if is_reranker(self.backend):
+            configured = self.chat_template if self.options.chat_template is not None else None
+            self.chat_template = await asyncio.to_thread(
+                template_of_pairs, self.name, configured, self.backend.tokenizer
+            )
         if tokenizer is not None:
             await asyncio.to_thread(tokenizer.prepare)
         if self.runtime.replicas is not None:

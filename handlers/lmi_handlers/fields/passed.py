@@ -40,7 +40,7 @@ SEEDS = 2**63
 AS_MANY_AS_FIT = -1  # as a value of `truncate_prompt_tokens`
 NO_BUDGET = -1  # as a value of `thinking_token_budget`
 
-# Arguments of apply_chat_template itself, which are no variables of a template.
+# Arguments of apply_chat_template itself, which are not variables of a template.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]

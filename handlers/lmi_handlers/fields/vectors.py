@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import orjson
@@ -34,16 +34,21 @@ def sigmoid(score: bytes) -> bytes:
     return struct.pack("<f", (1 if number >= 0 else power) / (1 + power))
 
 
-def cosine(first: bytes, second: bytes) -> bytes:
-    """Return the cosine of the angle between two vectors of little-endian float32 numbers, in the same form.
-
-    It is 0 if a vector has no direction.
-    """
+def direction(vector: bytes) -> bytes:
+    """Return a vector of little-endian float32 numbers with length 1, as float64; one without a direction stays 0."""
     import numpy
 
-    a, b = (numpy.frombuffer(vector, "<f4").astype("f8") for vector in (first, second))
-    lengths = float(numpy.linalg.norm(a) * numpy.linalg.norm(b))
-    return struct.pack("<f", float(a @ b) / lengths if lengths else 0)
+    numbers = numpy.frombuffer(vector, "<f4").astype("f8")
+    length = numpy.linalg.norm(numbers)
+    return bytes((numbers / length if length else numbers).data)
+
+
+def cosines(directions: Sequence[bytes], pairs: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return the cosine of the angle between the vectors of each pair, given as places, as little-endian float32."""
+    import numpy
+
+    vectors = [numpy.frombuffer(each, "f8") for each in directions]
+    return [struct.pack("<f", vectors[first] @ vectors[second]) for first, second in pairs]
 
 
 def scores_of(

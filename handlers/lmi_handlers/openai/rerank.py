@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, NonNegativeI
 
 from lmi_core.embedding_backend import is_reranker, require_scores
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
+from lmi_core.errors import InvalidPayload
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.handler import AnswerForm, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload
@@ -18,7 +19,7 @@ from lmi_handlers.answers.openai import RankedDocuments, RankedTexts, Scores
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TemplateVariables
-from lmi_handlers.fields.vectors import CutSide, cosine, json_number, scores_of, sigmoid
+from lmi_handlers.fields.vectors import CutSide, cosines, direction, json_number, scores_of, sigmoid
 from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 
 QUERY = "What is Deep Learning?"
@@ -92,6 +93,9 @@ class RerankRequest(ScoringFields, TolerantPayload):
         """Return a request for each document."""
         return self.requests_for([self.query] * len(self.documents), self.documents, "documents")
 
+    def first_name(self, index: int) -> str:
+        return "query"
+
 
 class ScoreRequest(ScoringFields, TolerantPayload):
     """A request for the scores of pairs: one text with several others, or two lists of equal length."""
@@ -133,6 +137,10 @@ class ScoreRequest(ScoringFields, TolerantPayload):
         assert first is not None
         assert second is not None
         return self.requests_for(first * len(second) if len(first) == 1 else first, second, name)
+
+    def first_name(self, index: int) -> str:
+        name = "queries" if self.queries is not None else "text_1" if self.data_1 is None else "data_1"
+        return name if len(getattr(self, name)) == 1 else f"{name}.{index}"
 
 
 class TeiRerankRequest(TolerantPayload):
@@ -204,7 +212,7 @@ class RerankWriter(ScoreWriter):
 
 
 class CosineWriter(EmbeddingWriter):
-    """The cosines of vectors as scores, in the form of another writer."""
+    """The cosines of vectors as scores, in the form of another writer. Its vectors have length 1."""
 
     def __init__(self, pairs: Sequence[tuple[int, int]], writer: ScoreWriter) -> None:
         """`pairs` are the indices of the two vectors of each score."""
@@ -212,10 +220,10 @@ class CosineWriter(EmbeddingWriter):
         self._writer = writer
 
     def vector(self, data: bytes) -> bytes:
-        return data
+        return direction(data)
 
     def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
-        scores = [cosine(vectors[first], vectors[second]) for first, second in self._pairs]
+        scores = cosines(vectors, self._pairs)
         return self._writer.whole(requests, [self._writer.vector(score) for score in scores])
 
 
@@ -278,7 +286,7 @@ class RerankHandler(OpenAiHandler):
         payload, ignored = take_fields(body, payload_type, model.options.strict_parameters)
         check_model(payload.model, call, model)
         if embeds or model.chat_template is None:
-            ignored += tuple(name for name in TEMPLATE_FIELDS if getattr(payload, name) is not None)
+            ignored += _without_effect(payload, model.options.strict_parameters)
         call = payload.identify(call)
         names = f"score-{call.request_id}", model.name_asked(payload.model)
         writer = ScoreWriter(*names)
@@ -286,19 +294,31 @@ class RerankHandler(OpenAiHandler):
             documents = None if payload.return_documents is False else payload.documents
             writer = RerankWriter(*names, documents, payload.top_n)
         scored = EmbeddingCall(payload.requests(), writer, ignored, request_id=call.request_id)
-        return _by_cosine(scored, writer) if embeds else scored
+        return _by_cosine(scored, writer, payload) if embeds else scored
 
 
-def _by_cosine(call: EmbeddingCall, writer: ScoreWriter) -> EmbeddingCall:
-    """Return the call for the vectors of all texts of a call for scores, each text once, and for their cosines."""
-    texts: dict[str, EmbeddingRequest] = {}
-    for request in call.requests:
-        for text in (request.text, request.pair):
-            assert isinstance(text, str)
-            texts.setdefault(text, replace(request, text=text, pair=None, normalize=None))
+def _by_cosine(call: EmbeddingCall, writer: ScoreWriter, payload: RerankRequest | ScoreRequest) -> EmbeddingCall:
+    """Return a call that embeds each distinct text of a scoring call once, and answers with the cosines."""
+    texts: dict[tuple[str, int], EmbeddingRequest] = {}
+    pairs = []
+    for index, request in enumerate(call.requests):
+        names = payload.first_name(index), request.name
+        both = [(str(request.text), request.text_limits[0]), (str(request.pair), request.text_limits[1])]
+        for (text, limit), name in zip(both, names, strict=True):
+            own = replace(request, text=text, name=name, pair=None, normalize=None, text_limits=(limit, 0))
+            texts.setdefault((text, limit), own)
+        pairs.append(both)
     indices = {text: index for index, text in enumerate(texts)}
-    pairs = [(indices[str(request.text)], indices[str(request.pair)]) for request in call.requests]
-    return replace(call, requests=tuple(texts.values()), writer=CosineWriter(pairs, writer))
+    places = [(indices[first], indices[second]) for first, second in pairs]
+    return replace(call, requests=tuple(texts.values()), writer=CosineWriter(places, writer))
+
+
+def _without_effect(payload: ScoringFields, strict: bool) -> tuple[str, ...]:
+    """Return the names of fields that only a template for pairs would read. Raise InvalidPayload for one if strict."""
+    given = tuple(name for name in TEMPLATE_FIELDS if getattr(payload, name) is not None)
+    if given and strict:
+        raise InvalidPayload(f"`{given[0]}` has no effect: this model has no option.chat_template that joins pairs")
+    return given
 
 
 def _tei_call(call: Call, model: ServedModel) -> EmbeddingCall:

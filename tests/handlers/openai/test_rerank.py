@@ -90,6 +90,39 @@ async def test_template_fields_without_template(server: RunningServer) -> None:
     assert answer.json()["results"][0]["relevance_score"] == 3
 
 
+async def test_strict_models_refuse_template_fields_without_template(model_dir: ModelDirectory, serve: Serve) -> None:
+    properties = f"{SCRIPTED}option.task=reranking\noption.strict_parameters=true\n"
+    server = await serve(model_dir({"serving.properties": properties}))
+    answer = await server.post("/rerank", {"query": "a b", "documents": ["one"], "instruction": "Judge"})
+    assert "`instruction` has no effect" in message(answer)
+
+
+OF_CHATS = "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}{% endif %}{% endfor %}"
+REFUSING = "{{ raise_exception('no user') }}"
+
+
+@pytest.mark.parametrize("template", [OF_CHATS, REFUSING])
+async def test_template_that_joins_no_pairs_is_left_out_with_a_warning(
+    template: str, model_dir: ModelDirectory, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    properties = f"{SCRIPTED}option.task=reranking\noption.chat_template={template}\n"
+    server = await serve(model_dir({"serving.properties": properties}))
+    assert "option.chat_template is ignored: it does not write the texts of pairs" in caplog.text
+    answer = await server.post("/rerank", {"query": "a b", "documents": ["one"], "use_activation": False})
+    assert answer.json()["results"][0]["relevance_score"] == 3
+
+
+async def test_texts_are_cut_before_a_template_joins_them(model_dir: ModelDirectory, serve: Serve) -> None:
+    template = "{% for message in messages %}{{ message.content }} {% endfor %}"
+    properties = f"{SCRIPTED}option.task=reranking\noption.chat_template={template}\n"
+    server = await serve(model_dir({"serving.properties": properties}))
+    body = {"query": "a b c d", "documents": ["one two three"], "use_activation": False}
+    limits: list[dict[str, int]] = [{}, {"max_tokens_per_query": 1}, {"max_tokens_per_doc": 2}]
+    answers = [await server.post("/rerank", body | each) for each in limits]
+    whole, *cut = (answer.json()["results"][0]["relevance_score"] for answer in answers)
+    assert [whole - tokens for tokens in cut] == [3, 1]
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -192,9 +225,21 @@ async def test_embedding_models_compare_vectors(model_dir: ModelDirectory, serve
 
 async def test_wrong_requests_to_embedding_models(model_dir: ModelDirectory, serve: Serve) -> None:
     embedding = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.task=text-embedding\n"}))
-    body: dict[str, Any] = {"query": "a", "documents": ["b"]}
-    for wrong, reason in (
-        ({"documents": ["b " * MAX_LENGTH]}, "must be at most"),
-        ({"max_tokens_per_doc": 3}, "this model cannot truncate the texts of a pair separately"),
+    long = "b " * (MAX_LENGTH + 1)
+    for path, wrong, reason in (
+        ("/rerank", {"query": "a", "documents": ["b", long]}, "`documents.1` must be at most"),
+        ("/rerank", {"query": long, "documents": ["b"]}, "`query` must be at most"),
+        ("/score", {"text_1": long, "text_2": ["b", "c"]}, "`text_1` must be at most"),
+        ("/score", {"text_1": ["a", long], "text_2": ["b", "c"]}, "`text_1.1` must be at most"),
+        ("/score", {"queries": ["a", long], "documents": ["b", "c"]}, "`queries.1` must be at most"),
     ):
-        assert reason in message(await embedding.post("/rerank", body | wrong))
+        assert reason in message(await embedding.post(path, wrong))
+
+
+async def test_embedding_models_cut_texts_to_their_limits(model_dir: ModelDirectory, serve: Serve) -> None:
+    embedding = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.task=text-embedding\n"}))
+    backend = embedding.model.backend
+    assert isinstance(backend, ScriptedBackend)
+    body = {"query": "a b c", "documents": ["a b c", "one"], "max_tokens_per_query": 1, "max_tokens_per_doc": 2}
+    assert (await embedding.post("/rerank", body)).status == 200
+    assert [len(request.prompt_ids) for request in backend.embedded] == [1, 2, 1]
