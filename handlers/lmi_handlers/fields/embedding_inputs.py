@@ -1,4 +1,4 @@
-"""The request for vectors of `inputs` that LMI and Text Embeddings Inference share, and its answer."""
+"""The request and the answer for vectors that LMI and Text Embeddings Inference (TEI) share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -18,15 +18,14 @@ TOLERANCE = Tolerance(frozenset(), {"prompt_name": NO_PROMPT})
 
 
 class TruncationFields(TolerantPayload):
-    """The model, and Text Embeddings Inference's fields for texts that are too long."""
+    """TEI's fields for texts that are too long."""
 
-    model: str | None = Field(None, description="The name of the model; required if several are served.")
     truncate: bool | None = Field(None, description="Truncate texts that are too long. Default: they are an error.")
     truncation_direction: CutSide | None = Field(None, description="The side to truncate. Default: the tokenizer's.")
 
 
-class EmbeddingPayload(TruncationFields):
-    """LMI's embedding request, with the fields of Text Embeddings Inference."""
+class EmbeddingInputs(TruncationFields):
+    """TEI's embedding request."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "What is Deep Learning?"}]})
 
@@ -50,6 +49,12 @@ class EmbeddingPayload(TruncationFields):
         )
 
 
+class EmbeddingPayload(EmbeddingInputs):
+    """LMI's embedding request, with TEI's fields."""
+
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
+
+
 class VectorsWriter(EmbeddingWriter):
     """A vector for a text, or a list of them for a list of texts."""
 
@@ -64,7 +69,7 @@ class VectorsWriter(EmbeddingWriter):
 
 
 def read_embedding_call(
-    body: Mapping[str, Any], model: ServedModel, payload_type: type[EmbeddingPayload], *, as_list: bool = False
+    body: Mapping[str, Any], model: ServedModel, payload_type: type[EmbeddingInputs], *, as_list: bool = False
 ) -> EmbeddingCall:
     """Return a parsed call for embeddings; `as_list` puts a single text's vector in a list too.
 

@@ -51,6 +51,7 @@ class PairsPayload(TruncationFields):
         json_schema_extra={"examples": [{"inputs": [{"text": "What is Deep Learning?", "text_pair": "A field."}]}]}
     )
 
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
     inputs: Annotated[list[Annotated[TextPair, BeforeValidator(_as_pair)]], Field(min_length=1)] = Field(
         description="A pair of texts, or several."
     )

@@ -120,6 +120,8 @@ class TgiHandler(Handler):
             refuse_hidden_sequences(parameters, names)
         fits_context = given.max_new_tokens is None
         prompt, images = _with_images(payload.inputs, model)
+        if images and parameters.get("return_full_text"):
+            raise InvalidPayload("`parameters.return_full_text` cannot be used with images in `inputs`")
         request = GenerationRequest(prompt, parameters, names=names, fits_context=fits_context, images=images)
         return Generation((request,), formatter, ignored=ignored)
 

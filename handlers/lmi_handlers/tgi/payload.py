@@ -9,9 +9,10 @@ from pydantic import ConfigDict, Field
 from lmi_core.generation.parameters import RANDOM_SEED
 from lmi_core.payloads.tolerant_payload import ExactNumbers, TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT
-from lmi_handlers.fields.embedding_inputs import EmbeddingPayload
+from lmi_handlers.fields.embedding_inputs import EmbeddingInputs
 from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
+from lmi_handlers.fields.vectors import CutSide
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 
 SEED_BITS = 53  # of random seeds: JavaScript cannot represent larger integers exactly
@@ -92,10 +93,11 @@ class TgiRootPayload(TgiPayload):
     )
 
 
-class TeiPayload(EmbeddingPayload):
+class TeiPayload(EmbeddingInputs):
     """The request of Text Embeddings Inference for vectors."""
 
     normalize: bool = Field(True, description="Normalize vectors to length 1.")
+    truncation_direction: CutSide = Field("right", description="The side to truncate.")
 
 
 def take_payload(body: Mapping[str, Any], path: str, strict: bool) -> tuple[TgiPayload, tuple[str, ...]]:

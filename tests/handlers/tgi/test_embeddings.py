@@ -34,6 +34,9 @@ async def test_fields(server: RunningServer, path: str) -> None:
     assert isinstance(backend, ScriptedBackend)
     await server.post(path, {"inputs": "one"})
     assert backend.embedded[-1].normalize is True  # as in TEI, whatever the model's files say
+    assert (await server.post(path, {"inputs": "one", "model": "x"})).headers["X-Lmi-Ignored-Parameters"] == "model"
+    await server.post(path, {"inputs": "one " + "a " * 3000, "truncate": True})
+    assert backend.embedded[-1].prompt_ids[0] != backend.embedded[-1].prompt_ids[1]  # the end was cut
     cut = {"normalize": False, "dimensions": 2, "truncate": True, "truncation_direction": "Left"}
     answer = await server.post(path, {"inputs": "a " * 3000, **cut})
     assert (answer.status, [len(vector) for vector in answer.json()]) == (200, [2])

@@ -342,6 +342,8 @@ async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
         refused = await server.post("/generate", {"inputs": inputs})
         assert (refused.status, refused.json()["error_type"]) == (422, "validation")
         assert reason in refused.json()["error"]
+    whole = await server.post("/generate", {"inputs": one, "parameters": {"return_full_text": True}})
+    assert whole.json()["error"] == "`parameters.return_full_text` cannot be used with images in `inputs`"
 
 
 async def test_image_for_a_model_of_text(serve: Serve, model_dir: ModelDirectory) -> None:
