@@ -27,13 +27,13 @@ class GenerationRequest:
     names: Mapping[str, str] = field(default_factory=dict)  # the client's names by LMI's (and PROMPT), for errors
     adapter: str | None = None  # one of the backend's adapters; None means the base model
     fits_context: bool = False  # cut a `max_new_tokens` beyond the context length instead of refusing it
-    max_length: int | None = None  # of the prompt and the output together, in place of a `max_new_tokens`
     images: tuple[ImageSource, ...] = ()  # the images, in the order of their places in the prompt
     image_prompt: ImagePrompt | None = None  # set once the images have been read
     ignored: Mapping[str, Any] = field(default_factory=dict)  # unknown parameters
     markers: tuple[str, ...] = ()  # texts that a parser looks for in the output: see ValidRequest
     # Returns a shorter prompt; called in a thread, because it may be slow
     shorten: Callable[[], ShorterPrompt] | None = None
+    max_length: int | None = None  # maximum tokens of prompt and output together; replaces `max_new_tokens`
 
 
 @dataclass(frozen=True, slots=True)

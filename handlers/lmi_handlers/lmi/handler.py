@@ -40,6 +40,7 @@ VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 STATUSES = Statuses(invalid=VALIDATION_STATUS, adapter_not_found=VALIDATION_STATUS)
 # Parameters of vLLM and transformers that LMI passes through; each applies unless LMI's own name is given.
 ENGINE_NAMES = {**VLLM_NAMES, "min_new_tokens": "min_length"}
+NEW_TOKENS = ("max_new_tokens", "max_tokens")  # the names of that limit
 BEFORE_DISPATCH = (
     "unauthorized",
     "forbidden",
@@ -278,10 +279,10 @@ def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:
 def _with_max_length(payload: DynamicBatchPayload) -> tuple[DynamicBatchPayload, int | None]:
     """Return the payload without `parameters.max_length`, and its value.
 
-    With dynamic batches, LMI passes it on to transformers' pipeline, where `max_new_tokens` takes its place.
+    With dynamic batches, LMI passes it on to transformers' pipeline, where `max_new_tokens` takes precedence.
     """
     given = payload.parameters or {}
-    if given.get("max_length") is None or given.get("max_new_tokens") is not None:
+    if given.get("max_length") is None or any(given.get(name) is not None for name in NEW_TOKENS):
         return payload, None
     others = {name: value for name, value in given.items() if name != "max_length"}
     max_length = check_payload({"max_length": given["max_length"]}, _MaxLength).max_length

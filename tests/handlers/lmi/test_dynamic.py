@@ -49,7 +49,12 @@ async def test_rows_of_csv(serve: Serve, model_dir: ModelDirectory) -> None:
 
 async def test_max_length_counts_the_prompt_as_in_transformers(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_dynamic(serve, model_dir)
-    for further, most in (({}, [4, 7]), ({"max_new_tokens": 2}, [2, 2]), ({"max_length": 5000}, [2044, 2047])):
+    for further, most in (
+        ({}, [4, 7]),
+        ({"max_new_tokens": 2}, [2, 2]),
+        ({"max_tokens": 3}, [3, 3]),
+        ({"max_length": 5000}, [2044, 2047]),
+    ):
         server.scripted.history.clear()
         parameters = {"max_length": "8"} | further
         answer = await server.post(
@@ -57,7 +62,7 @@ async def test_max_length_counts_the_prompt_as_in_transformers(serve: Serve, mod
         )
         assert (answer.status, answer.headers.get("X-Lmi-Ignored-Parameters")) == (
             200,
-            "max_length" if "max_new_tokens" in further else None,
+            "max_length" if further.keys() & {"max_new_tokens", "max_tokens"} else None,
         )
         assert [request.parameters.max_new_tokens for request in server.scripted.history] == most
     for wrong in (4, 0, "long", True):
