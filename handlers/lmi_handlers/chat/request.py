@@ -47,7 +47,17 @@ GivenFunctionCall = Annotated[
 
 
 class ReasoningEffort(RequestPart):
-    effort: Effort | None = Field(None, description="The same as `reasoning_effort`, which takes precedence.")
+    effort: Annotated[Effort | None, BeforeValidator(lambda value: value or None)] = Field(
+        None, description="The same as `reasoning_effort`, which takes precedence."
+    )
+    enabled: bool | None = Field(None, description="false means the effort none, unless there is an `effort`.")
+
+
+def _as_effort(given: object) -> object:
+    """Return an object for an effort without one, or for a switch."""
+    if isinstance(given, bool):
+        return {"enabled": given}
+    return {"effort": given} if isinstance(given, str) else given
 
 
 def _as_limit(given: object) -> object:
@@ -78,7 +88,9 @@ class ChatRequest(ChatFields):
     reasoning_effort: Effort | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )
-    reasoning: ReasoningEffort | None = Field(None, description="Ollama's other form of `reasoning_effort`.")
+    reasoning: Annotated[ReasoningEffort | None, BeforeValidator(_as_effort)] = Field(
+        None, description="Ollama's and OpenRouter's form of `reasoning_effort`."
+    )
     chat_template: str | None = Field(
         None,
         min_length=1,
@@ -150,7 +162,9 @@ class ChatRequest(ChatFields):
         arguments: dict[str, Any] = {}
         if self.documents is not None:
             arguments["documents"] = self.documents
-        effort = self.reasoning_effort or (self.reasoning and self.reasoning.effort)
+        effort = self.reasoning_effort
+        if effort is None and self.reasoning is not None:
+            effort = self.reasoning.effort or ("none" if self.reasoning.enabled is False else None)
         if effort is not None:
             arguments |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
         return arguments | (self.chat_template_kwargs or {})

@@ -124,6 +124,9 @@ async def test_prompt_that_opened_the_reasoning(server: RunningServer) -> None:
         {"chat_template_kwargs": {"enable_thinking": False}},
         {"reasoning_effort": "none"},
         {"reasoning": {"effort": "none", "exclude": None}},
+        {"reasoning": {"effort": "", "enabled": False}},
+        {"reasoning": False},
+        {"reasoning": "none"},
         {"reasoning": {"effort": "high"}, "reasoning_effort": "none"},
     ],
 )
