@@ -28,7 +28,7 @@ def _triton_paths(*actions: str) -> str:
 
 
 # Of handlers with the same route, the first one answers.
-OWN = (  # about the server and its models
+SERVER_HANDLERS = (  # about the server and its models
     PagesHandler,
     LoggingHandler,
     ConsoleHandler,
@@ -94,5 +94,5 @@ DIALECTS = (
 
 @hookimpl
 def lmi_register_handlers(register: Callable[[type[Handler] | Lazy], None]) -> None:
-    for handler in (*OWN, *DIALECTS):
+    for handler in (*SERVER_HANDLERS, *DIALECTS):
         register(handler)

@@ -45,13 +45,13 @@ the first two. These were run by hand too:
 | langchain-cohere 0.6.0, cohere-haystack 11.0.0 (rerankers) | Cohere's rerank |
 
 Examples that other projects publish for their own servers were run too, with only the address and the names of models
-changed. What they were refused is in brackets:
+changed. Unsupported features are in brackets:
 
 - vLLM 0.32.0, `examples/` and the snippets of its pages: chats, completions, batches, tools, reasoning, responses,
   structured outputs, embeddings and scores (tools of MCP servers; vectors in other types than float32)
 - TGI (db931fc), the snippets of its pages: prompts, streams, guidance, tools
-- Ollama (fb30760), each request in its pages on its own, OpenAI's and Anthropic's API, and examples of ollama-python
-  (25b9329) and ollama-js (f23d7ee) (the creation, copy, upload and deletion of models)
+- Ollama (fb30760), each request of its documentation, OpenAI's and Anthropic's API included, and examples of
+  ollama-python (25b9329) and ollama-js (f23d7ee) (the creation, copy, upload and deletion of models)
 - openai-python (e43b422) and openai-node (7b7d6ca), the examples of chats, completions and responses (responses in the
   background and over a WebSocket)
 - anthropic-sdk-python (009b035), and Anthropic's cookbook (4b36a1e) and courses (f4dbb13): messages, streams, tools,

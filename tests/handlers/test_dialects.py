@@ -9,7 +9,7 @@ import pytest
 
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.plugins.registry import Lazy
-from lmi_handlers.dialects import DIALECTS, OWN
+from lmi_handlers.dialects import DIALECTS, SERVER_HANDLERS
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 
 REGISTERED = """\
@@ -23,7 +23,7 @@ print("lmi_handlers.anthropic.handler" in sys.modules, "lmi_handlers.triton.hand
 
 def test_declarations_are_those_of_the_classes() -> None:
     handlers = load_plugins().handlers
-    assert handlers.entries() == [*OWN, *DIALECTS]
+    assert handlers.entries() == [*SERVER_HANDLERS, *DIALECTS]
     for declared in DIALECTS:
         handler = handlers.get(declared.name)
         assert handler.name == declared.name

@@ -32,7 +32,8 @@ class Functions(ForkServer):
                 sys.path[:], factory, patience = pickle.load(messages)
                 module, _, name = factory.partition(":")
                 prepare = getattr(importlib.import_module(module), name)
-                function = prepare(pickle.load(messages))  # may take megabytes, for example for a tokenizer
+                # Not kept in a variable: it may take megabytes, for example for a tokenizer
+                function = prepare(pickle.load(messages))
                 Calls(socket.socket(fileno=descriptors[0]), function, patience).serve()
         except BaseException:
             traceback.print_exc()
