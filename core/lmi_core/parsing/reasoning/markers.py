@@ -1,6 +1,6 @@
 """Reasoning between markers before the content, the format of nearly all models."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from lmi_core.parsing.reasoning.parser import (
@@ -94,29 +94,38 @@ class MarkedReasoning(ReasoningParser):
         self.undecided = False
         has_ended = found in markers.ends
         if self.inside or found in markers.starts:
-            self.inside = True
-            ends = markers.ends + self._interrupts
-            strip, end = StreamStrip(start=True, end=True), ""
-            while not end:
-                text, end = self.read_until(ends)
-                self.reasoning += strip.push(text)
-                if not end:
-                    yield
-            self.inside, has_ended = False, True
-            if end in self._interrupts:
-                self.held = end + self.held
+            yield from self._read_reasoning()
+            has_ended = True
         strip = StreamStrip(start=has_ended, end=False)
         if has_ended and markers.wrapper is not None:
-            opening, closing = markers.wrapper
-            while (found := self.read_marker((opening,))) is None:
-                yield
-            strip, end = StreamStrip(start=True, end=bool(found)), ""
-            while found and not end:
-                text, end = self.read_until((closing,))
-                self.content += strip.push(text)
-                if not end:
-                    yield
+            strip = yield from self._read_wrapped(*markers.wrapper)
         while True:
             self.content += strip.push(self.held)
             self.held = ""
             yield
+
+    def _read_reasoning(self) -> Iterator[None]:
+        self.inside = True
+        ends = self._markers.ends + self._interrupts
+        strip, end = StreamStrip(start=True, end=True), ""
+        while not end:
+            text, end = self.read_until(ends)
+            self.reasoning += strip.push(text)
+            if not end:
+                yield
+        self.inside = False
+        if end in self._interrupts:
+            self.held = end + self.held
+
+    def _read_wrapped(self, opening: str, closing: str) -> Generator[None, None, StreamStrip]:
+        """Read content between two markers, if it has them; return the reader of whitespace for what follows."""
+        while (found := self.read_marker((opening,))) is None:
+            yield
+        strip, end = StreamStrip(start=True, end=bool(found)), ""
+        if found:
+            while not end:
+                text, end = self.read_until((closing,))
+                self.content += strip.push(text)
+                if not end:
+                    yield
+        return strip
