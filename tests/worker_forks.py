@@ -26,7 +26,7 @@ PREPARE = "tests.worker_forks:prepare"
 TARGETS = (process.TARGET, fetching.TARGET)
 COMMAND = (sys.executable, "-P", "-m", worker.__name__)
 IMPORTED = ("boto3", "numpy")  # only when a target needs them
-EARLY = ("LD_", "OMP_", "PYTHON", "SSL_")  # variables that the interpreter and these modules read when they start
+EARLY = ("OMP_", "PYTHON", "SSL_")  # variables that the interpreter and these modules read when they start
 ROOT = str(Path(__file__).parents[1])
 
 
