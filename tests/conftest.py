@@ -141,15 +141,15 @@ def no_engine_without_a_marker(request: pytest.FixtureRequest) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def log_level_is_kept() -> Iterator[None]:
-    """Undo changes of the log level, which every request to POST /server/logging makes for the whole process."""
-    root, variable = logging.getLogger(), os.environ.get(LOG_LEVEL_VARIABLE)
+    """Undo changes of the log level, which every request to POST /server/logging makes for the whole process.
+
+    The level of workers becomes the default one, whatever a fixture of a module has changed.
+    """
+    root = logging.getLogger()
     level = root.level
     yield
     root.setLevel(level)
-    if variable is None:
-        os.environ.pop(LOG_LEVEL_VARIABLE, None)
-    else:
-        os.environ[LOG_LEVEL_VARIABLE] = variable
+    os.environ.pop(LOG_LEVEL_VARIABLE, None)
 
 
 @pytest.fixture(scope="session", autouse=True)
