@@ -58,8 +58,8 @@ def require_scores(backend: Backend[Any], name: str) -> EmbeddingModel:
     found = _embedding(backend)
     if found is None or not found.scores:
         raise ModelNotFound(
-            f"model `{name}` is not a reranker: scores need a model for sequence classification with one label, or one "
-            "that only makes embeddings, on the torch or vllm backend"
+            f"model `{name}` is not a reranker: scores need a model for sequence classification with one label, on the "
+            "torch or vllm backend. A model that only makes embeddings takes vLLM's POST /rerank and POST /score"
         )
     return found
 
