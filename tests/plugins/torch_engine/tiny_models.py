@@ -61,6 +61,9 @@ CONFIGS: dict[str, dict[str, Any]] = {  # by transformers' name of the architect
             "linear_value_head_dim": 8,
         },
     },
+    "lfm2": {**LLAMA, "layer_types": ["conv", "full_attention"]},
+    "mamba2": {**SPREAD, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "num_heads": 4, "head_dim": 16}
+    | {"expand": 2, "n_groups": 1},
     "mpt": {**SPREAD, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": CONTEXT},
     "trocr": {
         **SPREAD,

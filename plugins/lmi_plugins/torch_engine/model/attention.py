@@ -102,7 +102,7 @@ class LayoutProbe(AttentionStep):
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
         self.options: dict[int, AttentionOptions] = {}
-        self.state_bytes: dict[int, int] = {}  # per sequence, by layer
+        self.states: dict[int, Any] = {}  # those of a sequence after its first tokens, by layer: transformers' caches
 
     @property
     def windows(self) -> dict[int, int | None]:
@@ -119,7 +119,7 @@ class LayoutProbe(AttentionStep):
         return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)
 
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
-        output, self.state_bytes[layer.index] = layer.try_out(hidden)
+        output, self.states[layer.index] = layer.try_out(hidden)
         return torch.zeros_like(output)
 
 

@@ -57,21 +57,23 @@ class PagedRunner(ModelRunner):
             raise UnsupportedAttention(f"a trial run failed: {error}") from error
         fix_scales(model)
         self._shapes, self._options = probe.shapes, probe.options
-        self.state_bytes = sum(probe.state_bytes.values())
+        self.state_bytes = sum(
+            state.nbytes for layer in self.state_layers for state in layer.tensors(probe.states[layer.index])
+        )
         self.rewinds = not self.state_layers
         self._capture = capture if self.rope is None and not self.state_layers else None
         self._graphs: DecodeGraphs | None = None
         self.block_size = block_size
         self.block_bytes = PagedCache.block_bytes(self._shapes, self.dtype, block_size)
-        self._optimize()
+        self._optimize(probe)
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the computation and of the cache."""
         return self._model.dtype
 
-    def _optimize(self) -> None:
-        """Replace what can run faster."""
+    def _optimize(self, probe: LayoutProbe) -> None:
+        """Replace what can run faster, given the record of a trial run."""
         pack_linears(self._model, lambda: self.run_tokens(2))
 
     def _new_cache(self, blocks: int) -> PagedCache:
@@ -160,7 +162,7 @@ class PagedRunner(ModelRunner):
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
         positions = torch.arange(2, device=ids.device)[None]
         logits = self._forward(ids, positions, positions[0, 1:], probe)
-        if logits.shape[0] != 1 or not (probe.shapes or probe.state_bytes):
+        if logits.shape[0] != 1 or not (probe.shapes or probe.states):
             raise UnsupportedAttention("the model does not use transformers' attention interface")
         check_windows(self._model, probe.windows, max_length)
         if not self._takes_positions and any(options.slopes is None for options in probe.options.values()):

@@ -6,7 +6,7 @@ https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, reduce
 from importlib.util import find_spec
@@ -137,13 +137,17 @@ STEPS: dict[str, Callable[..., Any]] = {  # by transformers' name; used if no pa
 _swapping = Lock()  # engines in several threads run the same classes
 
 
+def steps_from(state: torch.Tensor | None) -> dict[str, Callable[..., Any]]:
+    """Return the functions for sequences with this state, if any, by transformers' names."""
+    if state is None:
+        return STEPS
+    # No package's implementation takes an initial state.
+    return {**STEPS, "mamba_selective_scan": partial(scan_mamba, state)}
+
+
 @contextmanager
-def recurrences_of(module: torch.nn.Module, state: torch.Tensor | None) -> Iterator[None]:
-    """Temporarily make the code of a module's class call the functions here, for sequences with this state, if any."""
-    functions = dict(STEPS)
-    if state is not None:
-        # No package's implementation takes an initial state
-        functions["mamba_selective_scan"] = partial(scan_mamba, state)
+def calling(functions: Mapping[str, Callable[..., Any]], module: torch.nn.Module) -> Iterator[None]:
+    """Temporarily make the code of a module's class call these functions, by transformers' names."""
     names = vars(sys.modules[type(module).__module__])
     with _swapping:
         before = {name: names[name] for name in functions if name in names}

@@ -5,7 +5,8 @@ by itself. The states of decoding sequences stay in one batch, as long as the st
 """
 
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from copy import copy
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from lmi_plugins.torch_engine.model.attention import current_step
-from lmi_plugins.torch_engine.model.recurrences import recurrences_of
+from lmi_plugins.torch_engine.model.recurrences import calling, steps_from
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 CACHE_ARGUMENTS = ("cache_params", "past_key_values")
@@ -46,19 +47,33 @@ class StateLayer:
     def new_cache(self) -> LinearAttentionLayer:
         return LinearAttentionLayer(self._number)
 
-    def run(self, hidden: torch.Tensor, states: Cache | None) -> torch.Tensor:
-        """Return the output for rows, [rows, tokens, hidden], whose states are updated in place."""
-        known: Any = None if states is None else states.layers[self.index]
-        with recurrences_of(self._module, None if known is None else known.recurrent_states[0]):
+    def run(
+        self, hidden: torch.Tensor, states: Cache | None, functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> torch.Tensor:
+        """Return the output for rows, [rows, tokens, hidden], whose states are updated in place.
+
+        `functions` replace those of `recurrences`.
+        """
+        if functions is None:
+            known: Any = None if states is None else states.layers[self.index]
+            functions = steps_from(None if known is None else known.recurrent_states[0])
+        with calling(functions, self._module):
             output: torch.Tensor = type(self._module).forward(self._module, hidden, **{self._cache_argument: states})
         return output
 
-    def try_out(self, hidden: torch.Tensor) -> tuple[torch.Tensor, int]:
-        """Return the output for the beginning of a sequence, and the bytes of its state."""
+    def calls(self, functions: Mapping[str, object]) -> set[str]:
+        """Return which of these functions the module's code may call."""
+        return functions.keys() & vars(sys.modules[type(self._module).__module__]).keys()
+
+    def try_out(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Cache]:
+        """Return the output for the beginning of a sequence, and its states."""
         states = new_states([self])
-        output, layer = self.run(hidden, states), states.layers[self.index]
-        kept = [state for name in STATES for state in getattr(layer, name).values()]
-        return output, sum(state.nbytes for state in kept if state is not None)
+        return self.run(hidden, states), states
+
+    def tensors(self, states: Cache) -> list[torch.Tensor]:
+        """Return the layer's own part of the states."""
+        parts = (getattr(states.layers[self.index], name) for name in STATES)
+        return [state for part in parts for state in part.values() if state is not None]
 
 
 def has_state_layers(model: PreTrainedModel) -> bool:

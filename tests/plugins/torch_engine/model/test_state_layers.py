@@ -7,7 +7,7 @@ import torch
 
 from lmi_core.generation.output import GenerationStep, Given
 from lmi_plugins.torch_engine.engine.engine import Engine
-from lmi_plugins.torch_engine.messages.requests import DataType, EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import CpuRunner, DataType, EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.model.attention import LayoutProbe
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.state_layers import StateLayer, new_states, replace_state_layers
@@ -16,6 +16,9 @@ from tests.plugins.torch_engine.model.architectures import new_model
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
 from tests.plugins.torch_engine.tiny_models import WITH_STATE, ids, make_engine, reference_ids, request, run
 
+RUNNERS = pytest.mark.parametrize(
+    ("architecture", "runner"), [*((each, "torch") for each in WITH_STATE), ("qwen3_5_text", "openvino")]
+)
 PROMPTS = make_prompts([20, 1, 33, 5, 5])
 COUNT = 12
 
@@ -41,9 +44,11 @@ def test_one_pass_decodes_all_and_copies_nothing(architecture: str, model_direct
     assert states(engine) == before
 
 
-@pytest.mark.parametrize("architecture", WITH_STATE)
-def test_sequences_come_and_go(architecture: str, model_directory: ModelDirectory, reference: ReferenceModel) -> None:
-    engine = make_engine(model_directory(architecture), max_prefill_tokens=8, max_batch_size=3)
+@RUNNERS
+def test_sequences_come_and_go(
+    architecture: str, runner: CpuRunner, model_directory: ModelDirectory, reference: ReferenceModel
+) -> None:
+    engine = make_engine(model_directory(architecture), cpu_runner=runner, max_prefill_tokens=8, max_batch_size=3)
     found: dict[str, list[int]] = {}
     waiting = [request(str(place), prompt, max_new_tokens=COUNT - place) for place, prompt in enumerate(PROMPTS)]
     steps = 0
@@ -62,11 +67,11 @@ def test_sequences_come_and_go(architecture: str, model_directory: ModelDirector
         assert found[str(place)] == reference_ids(reference(architecture), prompt, COUNT - place)
 
 
-@pytest.mark.parametrize("architecture", WITH_STATE)
+@RUNNERS
 def test_preempted_sequences_are_computed_again(
-    architecture: str, model_directory: ModelDirectory, reference: ReferenceModel
+    architecture: str, runner: CpuRunner, model_directory: ModelDirectory, reference: ReferenceModel
 ) -> None:
-    engine = make_engine(model_directory(architecture))
+    engine = make_engine(model_directory(architecture), cpu_runner=runner)
     requests = [request(str(place), prompt, max_new_tokens=COUNT) for place, prompt in enumerate(PROMPTS)]
     for each in requests:
         engine.add(each)
@@ -82,12 +87,15 @@ def test_preempted_sequences_are_computed_again(
     assert [*found.values()] == [reference_ids(reference(architecture), prompt, COUNT) for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("architecture", WITH_STATE)
-def test_a_request_resumes(architecture: str, model_directory: ModelDirectory, reference: ReferenceModel) -> None:
+@RUNNERS
+def test_a_request_resumes(
+    architecture: str, runner: CpuRunner, model_directory: ModelDirectory, reference: ReferenceModel
+) -> None:
     expected = reference_ids(reference(architecture), PROMPTS[0], COUNT)
     given = [Given(expected[:5])]
     resumed = EngineRequest("a", PROMPTS[0], SamplingParameters(max_new_tokens=COUNT), given=given)
-    assert ids(run(make_engine(model_directory(architecture)), resumed)["a"]) == expected[5:]
+    engine = make_engine(model_directory(architecture), cpu_runner=runner)
+    assert ids(run(engine, resumed)["a"]) == expected[5:]
 
 
 def test_states_take_memory_from_the_blocks(model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +111,8 @@ def test_layers_of_unknown_kinds_that_mix_tokens_are_noticed(
     model_directory: ModelDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mix(self: LayoutProbe, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
-        return layer.try_out(hidden)[0]
+        output, self.states[layer.index] = layer.try_out(hidden)
+        return output
 
     monkeypatch.setattr(LayoutProbe, "mix", mix)
     assert not make_engine(model_directory("qwen3_5_text")).runner.paged
@@ -115,7 +124,8 @@ def test_rounding_in_other_company_is_not_taken_for_mixing(
     dtype: DataType, is_rounding: bool, model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mix(self: LayoutProbe, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
-        return layer.try_out(hidden)[0] * 0.004
+        output, self.states[layer.index] = layer.try_out(hidden)
+        return output * 0.004
 
     monkeypatch.setattr(LayoutProbe, "mix", mix)
     runner = make_engine(model_directory("qwen3_5_text"), dtype=dtype, cpu_runner="torch").runner

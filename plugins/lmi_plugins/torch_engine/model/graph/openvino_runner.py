@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,10 @@ from transformers import PreTrainedModel
 from lmi_plugins.torch_engine.cache.block_pool import blocks_for
 from lmi_plugins.torch_engine.cache.kv_cache import HeadFirstCache
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.model.attention import LayoutProbe
 from lmi_plugins.torch_engine.model.graph.attention_nodes import BLOCK_SIZE, add_attention, cache_names
+from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
+from lmi_plugins.torch_engine.model.graph.state_tables import START, StateTables, begins, row_number
 from lmi_plugins.torch_engine.model.graph.stored import load_graph
 from lmi_plugins.torch_engine.model.graph.tracing import INPUTS, weights_of
 from lmi_plugins.torch_engine.model.graph.weights import add_weights, as_tensor
@@ -80,30 +82,33 @@ class OpenVinoRunner(PagedRunner):
         supported = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return self._model.dtype if CAPABILITIES[self._model.dtype] in supported else torch.float32
 
-    def _optimize(self) -> None:
+    def _optimize(self, probe: LayoutProbe) -> None:
         if not all(options._replace(window=None).is_plain(0) for options in self._options.values()):
             raise UnsupportedGraph("its attention has a soft cap, sinks or ALiBi")
         if self.rope is not None:
             raise UnsupportedGraph("its rotary embedding depends on the length of the sequence")
-        if self.state_layers:
-            raise UnsupportedGraph("some of its layers carry a state from token to token")
         try:
-            compiled = self._compile()
+            states = TracedStates(self.state_layers, probe.states)
+            compiled = self._compile(states)
             self._request = compiled.create_infer_request()
             self._vocabulary = compiled.output(0).partial_shape[1].get_length()
+            self._states = StateTables(states, self._request)
+            self.state_bytes = self._states.row_bytes
             self._try_out()
+        except UnsupportedGraph:
+            raise
         except Exception as error:  # OpenVINO raises exceptions of many classes
             raise UnsupportedGraph(f"OpenVINO does not support it: {_first_line(error)}") from error
 
     @torch.inference_mode()
-    def _compile(self) -> openvino.CompiledModel:
+    def _compile(self, states: TracedStates) -> openvino.CompiledModel:
         model = self._model
-        graph = load_graph(model)
+        graph = load_graph(model, states)
         add_attention(graph, self._shapes, self._options, self.dtype)
         head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self._weights = add_weights(graph, weights_of(model), self._quantize, None if head is None else head.weight)
         hidden = embedding_weight(model).shape[1]
-        shapes = dict(zip(INPUTS, ([1, -1, hidden], [1, -1], [-1]), strict=True))
+        shapes = {**dict(zip(INPUTS, ([1, -1, hidden], [1, -1], [-1]), strict=True)), **states.shapes}
         for parameter in graph.get_parameters():
             if (shape := shapes.get(parameter.get_friendly_name())) is not None:
                 parameter.set_partial_shape(openvino.PartialShape(shape))
@@ -120,18 +125,28 @@ class OpenVinoRunner(PagedRunner):
     def _try_out(self) -> None:
         """Run a step of two tokens, because OpenVINO finds some faults only then; this also arranges the weights."""
         cache = self._new_cache(1)
-        inputs: dict[str, Array] = {
-            "position_ids": np.array([[0, 1]], np.int64),
-            "logits_indices": np.array([1], np.int64),
-            "past_lens": np.array([0], np.int32),
-            "subsequence_begins": _begins([2]),
-            "block_indices": np.array([1], np.int32),
-            "block_indices_begins": _begins([1]),
-            "max_context_len": np.array(2, np.int32),
-        }
-        embeddings = self._model.get_input_embeddings()(torch.zeros(1, 2, dtype=torch.long))
-        self._infer(inputs, embeddings.float())
+        together = self._try_tokens(0, 2, (START, 1))
+        if self.state_layers:
+            self._try_tokens(0, 1, (START, 2))
+            apart = self._try_tokens(1, 2, (2, 3))
+            if not torch.allclose(together, apart, atol=0.1 * float(together.abs().max()), equal_nan=True):
+                raise UnsupportedGraph("it loses the states of some layers")
         del cache  # not earlier, because OpenVINO does not own it
+
+    def _try_tokens(self, start: int, end: int, rows: tuple[int, int]) -> torch.Tensor:
+        """Return the logits after the last of these tokens of a sequence."""
+        count = end - start
+        inputs: dict[str, Array] = {
+            "position_ids": np.array([range(start, end)], np.int64),
+            "logits_indices": np.array([count - 1], np.int64),
+            "past_lens": np.array([start], np.int32),
+            "subsequence_begins": begins([count]),
+            "block_indices": np.array([1], np.int32),
+            "block_indices_begins": begins([1]),
+            "max_context_len": np.array(end, np.int32),
+        }
+        embeddings = self._model.get_input_embeddings()(torch.zeros(1, count, dtype=torch.long))
+        return self._infer(inputs, embeddings.float(), [count], [rows])
 
     def _new_cache(self, blocks: int) -> HeadFirstCache:
         cache = HeadFirstCache(self._shapes, blocks, self._model.dtype, self.dtype, self.block_size)
@@ -141,26 +156,59 @@ class OpenVinoRunner(PagedRunner):
         return cache
 
     def run(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
-        if any(chunk.sequence.adapter is not None for chunk in batch.chunks):
+        with_adapters = [chunk for chunk in batch.chunks if chunk.sequence.adapter is not None]
+        if not with_adapters:
+            return self._run_graph(batch, new_blocks)
+        others = [chunk for chunk in batch.chunks if chunk.sequence.adapter is None]
+        if not self.state_layers or not others:
             return super().run(batch, new_blocks)
+        # Each library keeps states in its own way, and each sequence stays with one of them.
+        parts = [StepBatch(with_adapters), StepBatch(others)]
+        results = [super().run(parts[0], new_blocks), self._run_graph(parts[1], [])]
+        logits = {
+            chunk.sequence: result[rows]
+            for part, result in zip(parts, results, strict=True)
+            for chunk, rows in zip(part.chunks, part.logits_rows, strict=True)
+        }
+        return torch.cat([logits[chunk.sequence] for chunk in batch.chunks])
+
+    def _run_graph(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
         self._copy.forget()
         if new_blocks:
             self._cache.clear(torch.tensor(new_blocks))
         embeddings = self._embed(batch)
         if embeddings is None:
             embeddings = self._model.get_input_embeddings()(torch.tensor([batch.token_ids]))
-        return self._infer(_batch_inputs(batch), embeddings.float())
+        sequences = [chunk.sequence for chunk in batch.chunks]
+        after = self._states.next_rows(len(sequences))
+        rows = [(row_number(sequence), row.number) for sequence, row in zip(sequences, after, strict=True)]
+        logits = self._infer(_batch_inputs(batch), embeddings.float(), [len(chunk) for chunk in batch.chunks], rows)
+        for sequence, row in zip(sequences, after, strict=True):
+            sequence.row_cache = row
+        return logits
 
-    def _infer(self, inputs: dict[str, Array], embeddings: torch.Tensor) -> torch.Tensor:
-        """Return the requested logits, given the embeddings of all tokens, [1, tokens, hidden], in float32."""
+    def _infer(
+        self,
+        inputs: dict[str, Array],
+        embeddings: torch.Tensor,
+        lengths: Items[int],
+        rows: Items[tuple[int, int]],
+    ) -> torch.Tensor:
+        """Return the requested logits.
+
+        Given are the embeddings of all tokens, [1, tokens, hidden], in float32, the number of tokens of each sequence,
+        and the rows of its states before and after them.
+        """
         logits = torch.empty(len(inputs["logits_indices"]), self._vocabulary)
+        inputs |= self._states.inputs(lengths, rows)
         for name, array in inputs.items():
             self._request.set_tensor(name, openvino.Tensor(array))
         self._request.set_tensor("inputs_embeds", as_tensor(embeddings))
-        self._request.set_output_tensor(as_tensor(logits))
+        self._request.set_output_tensor(0, as_tensor(logits))
         self._request.start_async()
         while not self._request.wait_for(PROGRESS_MILLISECONDS):
             self.progress()
+        self._states.store(lengths, rows)
         return logits
 
 
@@ -171,16 +219,11 @@ def _batch_inputs(batch: StepBatch) -> dict[str, Array]:
         "position_ids": np.array([batch.positions], np.int64),
         "logits_indices": np.array(batch.logits_indices, np.int64),
         "past_lens": np.array([chunk.start for chunk in batch.chunks], np.int32),
-        "subsequence_begins": _begins([len(chunk) for chunk in batch.chunks]),
+        "subsequence_begins": begins([len(chunk) for chunk in batch.chunks]),
         "block_indices": np.array([block for table in tables for block in table], np.int32),
-        "block_indices_begins": _begins([len(table) for table in tables]),
+        "block_indices_begins": begins([len(table) for table in tables]),
         "max_context_len": np.array(max(chunk.end for chunk in batch.chunks), np.int32),
     }
-
-
-def _begins(lengths: Items[int]) -> Array:
-    """Return the index at which each part begins, and the end of the last."""
-    return np.array([0, *accumulate(lengths)], np.int32)
 
 
 def _first_line(error: Exception) -> str:

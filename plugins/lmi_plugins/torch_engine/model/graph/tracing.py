@@ -1,7 +1,8 @@
 """A model of transformers as an OpenVINO graph, traced in PyTorch, without its weights and its attention.
 
-The graph's inputs are those of a forward pass, in the order of INPUTS, and then all weights, by their names. In place
-of each layer's attention it has a node called `attention.LAYER` with the queries, keys and values as inputs.
+The graph's inputs are those of a forward pass, in the order of INPUTS, those for layers with a state (see
+`state_nodes`), and then all weights, by their names. In place of each layer's attention it has a node called
+`attention.LAYER` with the queries, keys and values as inputs.
 """
 
 import warnings
@@ -20,7 +21,11 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep, running
+from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates, extensions
+from lmi_plugins.torch_engine.model.model_runner import UnsupportedGraph
+from lmi_plugins.torch_engine.model.paged_support import takes_positions
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
+from lmi_plugins.torch_engine.model.state_layers import StateLayer
 
 INPUTS = ("inputs_embeds", "position_ids", "logits_indices")
 ATTENTION = "attention."
@@ -43,64 +48,76 @@ def weights_of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def trace(model: PreTrainedModel) -> openvino.Model:
+def trace(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
     """Return the graph of a model with the attention of the paged runner. Raise any kind of exception if this fails."""
     weights = weights_of(model)
     example = (
         torch.zeros(1, EXAMPLE_TOKENS, embedding_weight(model).shape[1]),
         torch.arange(EXAMPLE_TOKENS)[None],
         torch.arange(EXAMPLE_TOKENS - 1),
+        *states.examples(EXAMPLE_TOKENS),
         *(_example_weight(weight) for weight in weights.values()),
     )
     frontend = FrontEndManager().load_by_framework("pytorch")
     frontend.add_extension(ConversionExtension("lmi_graph::attention", _convert_attention))
     frontend.add_extension(ConversionExtension("lmi_graph::linear", _convert_linear))
+    for extension in extensions() if states.tables else ():
+        frontend.add_extension(extension)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about constants, such as the model's sizes, and about tracing itself
-        traced = _Traced(model, list(weights))
+        traced = _Traced(model, list(weights), states)
         decoder = TorchScriptPythonDecoder(traced, example_input=example, trace_kwargs={"check_trace": False})
         graph = frontend.convert(frontend.load(decoder))
-    for parameter, name in zip(graph.get_parameters(), [*INPUTS, *weights], strict=True):
+    for parameter, name in zip(graph.get_parameters(), [*INPUTS, *states.shapes, *weights], strict=True):
         parameter.set_friendly_name(name)
         parameter.output(0).get_tensor().set_names({name})
+    if states.used != states.tables.keys():
+        raise UnsupportedGraph("some of its layers use their states in an unknown way")
     return graph
 
 
 class _Traced(torch.nn.Module):
     """A forward pass as a function of the inputs and weights."""
 
-    def __init__(self, model: PreTrainedModel, names: list[str]) -> None:
+    def __init__(self, model: PreTrainedModel, names: list[str], states: TracedStates) -> None:
         super().__init__()
         self.__dict__["_model"] = model  # not a submodule, whose weights would be traced as constants
-        self._names = names
+        self._names, self._states = names, states
 
     def forward(
         self,
         inputs_embeds: torch.Tensor,
         position_ids: torch.Tensor,
         logits_indices: torch.Tensor,
-        *weights: torch.Tensor,
-    ) -> torch.Tensor:
+        *others: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
         model: Any = self.__dict__["_model"]
-        weights_by_name = dict(zip(self._names, weights, strict=True))
-        with _replaced(model, weights_by_name), _TracedLinears(), running(_TracedStep()):
+        inputs = dict(zip((*self._states.shapes, *self._names), others, strict=True))
+        self._states.begin(inputs)
+        weights_by_name = {name: inputs[name] for name in self._names}
+        with _replaced(model, weights_by_name), _TracedLinears(), running(_TracedStep(self._states)):
             output = model(
                 inputs_embeds=inputs_embeds,
-                position_ids=position_ids,
                 logits_to_keep=logits_indices,
                 use_cache=False,
+                **({"position_ids": position_ids} if takes_positions(model) else {}),
             )
-        logits: torch.Tensor = output.logits[0]
-        return logits
+        return output.logits[0], *self._states.outputs
 
 
 class _TracedStep(AttentionStep):
+    def __init__(self, states: TracedStates) -> None:
+        self._states = states
+
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
         rows = [states[0].transpose(0, 1).flatten(1) for states in (query, key, value)]
         output: torch.Tensor = _attention(*rows, layer)
         return output.view(1, query.shape[2], query.shape[1], value.shape[3])
+
+    def mix(self, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
+        return self._states.mix(layer, hidden)
 
 
 class _TracedLinears(TorchFunctionMode):

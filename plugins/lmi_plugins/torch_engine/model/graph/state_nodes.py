@@ -1,0 +1,255 @@
+"""Convolutions and recurrences of layers with a state, in a traced graph.
+
+OpenVINO computes them for packed sequences. A table holds a state in each row; a sequence's state is read from one row
+and written to another. The library for CPUs has these operations, which OpenVINO does not declare for Python:
+https://github.com/openvinotoolkit/openvino/blob/master/src/core/dev_api/openvino/op/paged_causal_conv1d.hpp
+https://github.com/openvinotoolkit/openvino/blob/master/src/core/dev_api/openvino/op/paged_gated_delta_net.hpp
+https://github.com/openvinotoolkit/openvino/blob/master/src/core/dev_api/openvino/op/paged_selective_ssm.hpp
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Items
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import openvino
+import torch
+from openvino.frontend.pytorch import ConversionExtension
+from openvino.utils.node_factory import NodeFactory
+from torch.nn.functional import silu, softplus
+from transformers import Cache
+from transformers.activations import ACT2FN
+
+from lmi_plugins.torch_engine.model.model_runner import UnsupportedGraph
+from lmi_plugins.torch_engine.model.state_layers import StateLayer
+
+# Inputs that describe packed sequences: the first token of each and the end of the last, the rows of each (that of its
+# state and that of its next state), the first of these rows and the end of the last, the number of earlier tokens, and
+# the number of tokens between written states.
+PACKED = ("state_begins", "state_rows", "state_rows_begins", "state_past", "state_interval")
+# Inputs for the delta rule, which OpenVINO computes in two ways. Sequences with one token are packed like all others:
+# their tokens, and the same inputs. Prompts, [prompts, length], are padded with their first tokens: their tokens, 1 or
+# else 0 for padding, and the rows of their states. Last, the place of each token among the outputs of both.
+SINGLE = tuple(name.replace("state", "single") for name in PACKED)
+DELTA = ("single_tokens", *SINGLE, "prompt_tokens", "prompt_mask", "prompt_rows", "token_places")
+OPERATIONS = {  # OpenVINO's names, by the names of the traced functions
+    "convolution": "PagedCausalConv1D",
+    "delta_rule": "PagedGatedDeltaNet",
+    "delta_rule_of_prompts": "GatedDeltaNet",
+    "mamba2": "PagedSelectiveSSM",
+}
+DELTA_RULE = "torch_recurrent_gated_delta_rule"
+PRECISE = '<rt_info><attribute name="precise" version="0"/></rt_info>'
+
+
+# Only calls to these are traced, so they need not compute anything.
+@torch.library.custom_op("lmi_graph::convolution", mutates_args=())
+def _convolution(
+    input: torch.Tensor,
+    table: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    begins: torch.Tensor,
+    rows: torch.Tensor,
+    rows_begins: torch.Tensor,
+    past: torch.Tensor,
+    interval: torch.Tensor,
+) -> torch.Tensor:
+    return torch.zeros_like(input)
+
+
+@torch.library.custom_op("lmi_graph::mamba2", mutates_args=())
+def _mamba2(
+    decay: torch.Tensor,
+    time: torch.Tensor,
+    key: torch.Tensor,
+    input: torch.Tensor,
+    query: torch.Tensor,
+    table: torch.Tensor,
+    begins: torch.Tensor,
+    rows: torch.Tensor,
+    rows_begins: torch.Tensor,
+    past: torch.Tensor,
+    interval: torch.Tensor,
+) -> torch.Tensor:
+    return torch.zeros_like(input)
+
+
+@torch.library.custom_op("lmi_graph::delta_rule", mutates_args=())
+def _delta_rule(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    table: torch.Tensor,
+    decay: torch.Tensor,
+    strength: torch.Tensor,
+    begins: torch.Tensor,
+    rows: torch.Tensor,
+    rows_begins: torch.Tensor,
+    past: torch.Tensor,
+    interval: torch.Tensor,
+) -> torch.Tensor:
+    return torch.zeros_like(value)
+
+
+@torch.library.custom_op("lmi_graph::delta_rule_of_prompts", mutates_args=())
+def _delta_rule_of_prompts(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    state: torch.Tensor,
+    decay: torch.Tensor,
+    strength: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros_like(value), torch.zeros_like(state)
+
+
+class TracedStates:
+    """The inputs and outputs of a traced forward pass for layers with a state."""
+
+    def __init__(self, layers: Items[StateLayer], states: Mapping[int, Cache]) -> None:
+        """Take a state of each layer. Raise UnsupportedGraph if OpenVINO has no operation for it."""
+        self._states = states
+        self.tables: dict[str, list[int]] = {}  # the shapes of the tables' rows, by the name of the input
+        self.prompts: list[str] = []  # tables whose next states of prompts are the outputs after the logits
+        for layer in layers:
+            kept, called = layer.tensors(states[layer.index]), layer.calls(self._steps(layer.index))
+            if len(kept) > len(called):
+                raise UnsupportedGraph("OpenVINO has no operation for the state of some of its layers")
+            names = [f"state.{layer.index}.{number}" for number in range(len(kept))]
+            shapes = [list(state.shape[1:]) for state in kept]
+            if DELTA_RULE in called:
+                shapes[1][1:] = shapes[1][:0:-1]
+                self.prompts.append(names[1])
+            self.tables.update(zip(names, shapes, strict=True))
+        self.begin({})
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shapes of the inputs by name, with -1 for sizes that vary."""
+        if not self.tables:
+            return {}
+        names = (*PACKED, *DELTA) if self.prompts else PACKED
+        batch = {name: [-1, -1] if name in ("prompt_tokens", "prompt_mask") else [-1] for name in names}
+        return {name: [-1, *shape] for name, shape in self.tables.items()} | batch
+
+    def examples(self, num_tokens: int) -> list[torch.Tensor]:
+        """Return inputs to trace a forward pass over that number of tokens."""
+        return [
+            torch.zeros(
+                [num_tokens if name == "token_places" else abs(size) for size in shape],
+                dtype=torch.float32 if name in (*self.tables, "prompt_mask") else torch.int32,
+            )
+            for name, shape in self.shapes.items()
+        ]
+
+    def begin(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Begin a forward pass with these inputs."""
+        self._inputs = inputs
+        self.outputs: list[torch.Tensor] = []  # additional ones
+        self.used: set[str] = set()  # tables
+
+    def mix(self, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the output of a layer: [1, tokens, hidden], like `hidden`."""
+        # As if each token were the next one of its own sequence.
+        return layer.run(hidden[0][:, None], self._states[layer.index], self._steps(layer.index))[None, :, 0]
+
+    def _steps(self, layer: int) -> dict[str, Callable[..., Any]]:
+        """Return functions in place of those of `recurrences`, which describe them."""
+        return {
+            "causal_conv1d_update": partial(self._convolve, f"state.{layer}.0"),
+            DELTA_RULE: partial(self._apply_delta_rule, f"state.{layer}.1"),
+            "mamba2_selective_state_update": partial(self._apply_mamba2, f"state.{layer}.1"),
+        }
+
+    def _table(self, name: str) -> torch.Tensor:
+        self.used.add(name)
+        return self._inputs[name]
+
+    def _packed(self, names: Items[str] = PACKED) -> list[torch.Tensor]:
+        return [self._inputs[name] for name in names]
+
+    def _convolve(
+        self,
+        table: str,
+        hidden_states: torch.Tensor,
+        conv_state: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        activation: str | None = None,
+    ) -> torch.Tensor:
+        bias = torch.zeros(0) if bias is None else bias
+        output: torch.Tensor = _convolution(
+            hidden_states[..., 0], self._table(table), weight[:, None], bias, *self._packed()
+        )
+        return (output if activation is None else ACT2FN[activation](output))[..., None]
+
+    def _apply_mamba2(
+        self,
+        table: str,
+        state: torch.Tensor,
+        hidden_states: torch.Tensor,
+        dt: torch.Tensor,
+        A: torch.Tensor,
+        B: torch.Tensor,
+        C: torch.Tensor,
+        D: torch.Tensor,
+        dt_bias: torch.Tensor,
+        z: torch.Tensor | None = None,
+        **_: object,
+    ) -> torch.Tensor:
+        time = softplus((dt + dt_bias)[..., 0])
+        output: torch.Tensor = _mamba2(A[:, 0, 0], time, B, hidden_states, C, self._table(table), *self._packed())
+        output = output + hidden_states * D
+        return output if z is None else output * silu(z)
+
+    def _apply_delta_rule(
+        self,
+        table: str,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        g: torch.Tensor,
+        beta: torch.Tensor,
+        initial_state: torch.Tensor,
+        use_qk_l2norm_in_kernel: bool = False,
+        **_: object,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        queries, keys, values, decay, strength = (states[:, 0] for states in (query, key, value, g, beta))
+        if use_qk_l2norm_in_kernel:
+            queries, keys = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (queries, keys))
+        inputs, states = self._inputs, self._table(table)
+        parts = [each.index_select(0, inputs["single_tokens"]) for each in (queries, keys, values, decay, strength)]
+        singles: torch.Tensor = _delta_rule(*parts[:3], states, *parts[3:], *self._packed(SINGLE))
+        parts = [each[inputs["prompt_tokens"]] for each in (queries, keys, values, decay, strength)]
+        decay, strength = (each * inputs["prompt_mask"][..., None] for each in parts[3:])
+        before = states.index_select(0, inputs["prompt_rows"]).transpose(2, 3)
+        prompts, after = _delta_rule_of_prompts(*parts[:3], before, decay, strength)
+        self.outputs.append(after.transpose(2, 3))
+        output = torch.cat([singles, prompts.flatten(0, 1)]).index_select(0, inputs["token_places"])
+        return output[:, None], initial_state
+
+
+def extensions() -> list[ConversionExtension]:
+    """Return the conversions of the traced functions; raise UnsupportedGraph if there are none on this machine."""
+    library = next(Path(openvino.__file__).parent.glob("libs/*openvino_*_cpu_plugin.*"), None)
+    if library is None:
+        raise UnsupportedGraph("OpenVINO has no operations for layers with a state on this machine")
+    factory = NodeFactory()
+    factory.add_extension(library)
+
+    def convert(name: str, context: Any) -> list[Any]:
+        inputs = [context.get_input(index) for index in range(context.get_input_size())]
+        return list(factory.create(OPERATIONS[name], inputs).outputs())
+
+    return [ConversionExtension(f"lmi_graph::{name}", partial(convert, name)) for name in OPERATIONS]
+
+
+def keep_precision(graph: str) -> str:
+    """Return a graph in OpenVINO's format in which these nodes compute in float32, as their tables need.
+
+    Python can only set this attribute in a file.
+    """
+    return re.sub(rf'(type="({"|".join(OPERATIONS.values())})" version="extension">)', rf"\1{PRECISE}", graph)

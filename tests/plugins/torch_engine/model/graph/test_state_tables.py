@@ -1,0 +1,138 @@
+"""OpenVINO keeps the states of all sequences in tables, beside those that PyTorch keeps for sequences with adapters."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.model.graph import state_nodes, stored
+from lmi_plugins.torch_engine.model.graph.openvino_runner import OpenVinoRunner
+from lmi_plugins.torch_engine.model.graph.state_tables import FIRST_SIZE, StateTables
+from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
+from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.test_engine_greedy import make_prompts
+from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, request, run
+
+ARCHITECTURE = "qwen3_5_text"
+COUNT = 10
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LMI_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def openvino_engine(directory: Path, **options: Any) -> Engine:
+    engine = make_engine(directory, cpu_runner="openvino", **options)
+    assert isinstance(engine.runner, OpenVinoRunner)
+    return engine
+
+
+def tables(engine: Engine) -> StateTables:
+    assert isinstance(engine.runner, OpenVinoRunner)
+    return engine.runner._states
+
+
+def test_tables_grow_and_all_rows_are_free_again(model_directory: ModelDirectory, reference: ReferenceModel) -> None:
+    engine = openvino_engine(model_directory(ARCHITECTURE), max_batch_size=2 * FIRST_SIZE, max_prefill_tokens=40)
+    assert len(tables(engine)._free) == FIRST_SIZE - 1
+    prompts = make_prompts([3 + 2 * number for number in range(2 * FIRST_SIZE)])
+    for _ in range(2):
+        results = run(engine, *[request(str(i), each, max_new_tokens=COUNT) for i, each in enumerate(prompts)])
+        for number, prompt in enumerate(prompts):
+            assert ids(results[str(number)]) == reference_ids(reference(ARCHITECTURE), prompt, COUNT)
+        size = tables(engine)._size
+        assert size > 2 * FIRST_SIZE
+        assert sorted(tables(engine)._free) == [*range(1, size)]
+
+
+def test_beams_share_a_state_and_go_on_by_themselves(model_directory: ModelDirectory) -> None:
+    beams = request("a", make_prompts([30])[0], max_new_tokens=COUNT, num_beams=3)
+    company = request("b", make_prompts([11])[0], max_new_tokens=COUNT)
+    expected = run(make_engine(model_directory(ARCHITECTURE), cpu_runner="torch"), beams, company)
+    engine = openvino_engine(model_directory(ARCHITECTURE))
+    found = run(engine, beams, company)
+    assert {name: ids(results) for name, results in found.items()} == {
+        name: ids(results) for name, results in expected.items()
+    }
+
+
+def test_pytorch_computes_sequences_with_adapters_beside_the_others(
+    model_directory: ModelDirectory, reference: ReferenceModel, tmp_path: Path
+) -> None:
+    directory = model_directory(ARCHITECTURE)
+    adapter = save_adapter(tmp_path / "adapter", reference(ARCHITECTURE), 1, ("q_proj", "up_proj", "in_proj_z"))
+    engine = openvino_engine(directory, max_prefill_tokens=16)
+    engine.load_adapter("tuned", adapter)
+    prompts = make_prompts([25, 40, 12])
+    names = ["tuned", None, "tuned"]
+    results = run(
+        engine,
+        *[
+            EngineRequest(str(number), prompt, SamplingParameters(max_new_tokens=COUNT), name)
+            for number, (prompt, name) in enumerate(zip(prompts, names, strict=True))
+        ],
+    )
+    merged = merged_model(directory, adapter)
+    for number, (prompt, name) in enumerate(zip(prompts, names, strict=True)):
+        model = reference(ARCHITECTURE) if name is None else merged
+        assert ids(results[str(number)]) == reference_ids(model, prompt, COUNT)
+
+
+def test_a_failed_step_frees_its_rows(
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)  # a record's traceback would refer to the rows
+    engine = openvino_engine(model_directory(ARCHITECTURE))
+    engine.add(request("a", make_prompts([9])[0], max_new_tokens=COUNT))
+    engine.step()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateTables, "store", fail)
+        engine.step()
+    assert not engine.has_work
+    assert len(tables(engine)._free) == FIRST_SIZE - 1
+
+
+def test_states_that_are_lost_are_noticed_at_the_start(
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    inputs = StateTables.inputs
+
+    def from_the_start(self: StateTables, lengths: list[int], rows: list[tuple[int, int]]) -> dict[str, Any]:
+        return inputs(self, lengths, [(0, after) for _, after in rows])
+
+    monkeypatch.setattr(StateTables, "inputs", from_the_start)
+    assert type(make_engine(model_directory(ARCHITECTURE), cpu_runner="openvino").runner) is PagedRunner
+    assert "PyTorch computes Qwen3_5ForCausalLM: it loses the states of some layers" in caplog.messages
+
+
+def test_states_stay_in_float32(
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LMI_CACHE", str(tmp_path))
+    openvino_engine(model_directory(ARCHITECTURE), dtype="bf16")
+    (file,) = (tmp_path / stored.FOLDER).glob("*.xml")
+    assert file.read_text().count(state_nodes.PRECISE) == 3, "a convolution, and the delta rule in two ways"
+
+
+@torch.inference_mode()
+def test_quantized_weights(model_directory: ModelDirectory) -> None:
+    (prompt,) = make_prompts([40])
+    found = []
+    for quantize in (None, "int8"):
+        engine = openvino_engine(model_directory(ARCHITECTURE), quantize=quantize)
+        results = run(engine, request("a", prompt, max_new_tokens=1, prompt_log_probs=True))["a"]
+        found.append([token.log_prob for result in results for token in getattr(result, "prefill", None) or ()][1:])
+    assert found[1] != found[0]
+    assert torch.tensor(found).diff(dim=0).abs().mean() < 0.15
