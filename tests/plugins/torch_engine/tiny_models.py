@@ -61,6 +61,16 @@ CONFIGS: dict[str, dict[str, Any]] = {  # by transformers' name of the architect
             "linear_value_head_dim": 8,
         },
     },
+    "minicpm3": {
+        **LLAMA,
+        "num_key_value_heads": 4,
+        **{"q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8},
+    },
+    "qwen3_moe": {
+        **LLAMA,
+        "head_dim": 8,
+        **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128},
+    },
     "lfm2": {**LLAMA, "layer_types": ["conv", "full_attention"]},
     "mamba2": {**SPREAD, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "num_heads": 4, "head_dim": 16}
     | {"expand": 2, "n_groups": 1},

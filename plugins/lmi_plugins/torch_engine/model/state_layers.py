@@ -5,6 +5,7 @@ by itself. The states of decoding sequences stay in one batch, as long as the st
 """
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Items
@@ -20,6 +21,7 @@ from lmi_plugins.torch_engine.model.recurrences import calling, steps_from
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 CACHE_ARGUMENTS = ("cache_params", "past_key_values")
+NO_LIMITS = (0.0, math.inf)
 STATES = ("conv_states", "recurrent_states")  # attributes of a layer in transformers' cache, each a mapping by index
 
 
@@ -38,6 +40,8 @@ class StateLayer:
         self._number = number  # number of states in the layer
         self._module = module
         self._cache_argument = _cache_argument(module)
+        # transformers applies limits of Mamba 2's time steps to prompts only.
+        self.has_limits = tuple(getattr(module, "time_step_limit", NO_LIMITS)) != NO_LIMITS
         module.forward = lambda hidden_states, *_, **__: current_step().mix(self, hidden_states)
 
     def restore(self) -> None:

@@ -26,7 +26,7 @@ from transformers import (
 from lmi_core.errors import ConfigurationError
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.serving_runtime import Note
-from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.messages.requests import CpuRunner, EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model, read_config, text_factory
 from lmi_plugins.torch_engine.worker.inspection import inspect_model
 from tests.plugins.torch_engine.model.architectures import BY_ROW, FIRST_ID, PAGED, WHOLE, save_architecture
@@ -49,8 +49,14 @@ def load_reference(directory: Path, model_type: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("model_type", SERVED)
-def test_text_is_that_of_transformers(model_type: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model_type", "cpu_runner"),
+    [(each, runner) for each in SERVED for runner in ("torch", "openvino") if runner == "torch" or each in PAGED],
+)
+def test_text_is_that_of_transformers(
+    model_type: str, cpu_runner: CpuRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LMI_CACHE", str(tmp_path / "cache"))
     save_tokenizer(tmp_path)
     save_architecture(tmp_path, model_type)
     told = [*inspect_model(EngineOptions(str(tmp_path)))]
@@ -60,7 +66,7 @@ def test_text_is_that_of_transformers(model_type: str, tmp_path: Path) -> None:
     expected = [reference_ids(reference, prompt, COUNT) for prompt in prompts]
     requests = [request(str(place), prompt, max_new_tokens=COUNT) for place, prompt in enumerate(prompts)]
     for max_prefill_tokens in (6, 512):
-        engine = make_engine(tmp_path, max_prefill_tokens=max_prefill_tokens)
+        engine = make_engine(tmp_path, max_prefill_tokens=max_prefill_tokens, cpu_runner=cpu_runner)
         assert engine.runner.paged is (model_type in PAGED)
         results = run(engine, *requests)
         assert [ids(results[each.request_id]) for each in requests] == expected

@@ -85,6 +85,8 @@ class OpenVinoRunner(PagedRunner):
     def _optimize(self, probe: LayoutProbe) -> None:
         if not all(options._replace(window=None).is_plain(0) for options in self._options.values()):
             raise UnsupportedGraph("its attention has a soft cap, sinks or ALiBi")
+        if any(shape.key_size != shape.value_size for shape in self._shapes.values()):
+            raise UnsupportedGraph("its keys and values have different sizes")
         if self.rope is not None:
             raise UnsupportedGraph("its rotary embedding depends on the length of the sequence")
         try:

@@ -118,6 +118,8 @@ class TracedStates:
             kept, called = layer.tensors(states[layer.index]), layer.calls(self._steps(layer.index))
             if len(kept) > len(called):
                 raise UnsupportedGraph("OpenVINO has no operation for the state of some of its layers")
+            if layer.has_limits:
+                raise UnsupportedGraph("the time steps of prompts have limits")
             names = [f"state.{layer.index}.{number}" for number in range(len(kept))]
             shapes = [list(state.shape[1:]) for state in kept]
             if DELTA_RULE in called:

@@ -13,7 +13,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from lmi_core.configuration.cache import cache_folder
-from lmi_plugins.torch_engine.model.graph import state_nodes, tracing
+from lmi_plugins.torch_engine.model.graph import experts, state_nodes, tracing
 from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def _digest(model: PreTrainedModel) -> str:
     """Return a name for the graph, which depends on everything that it is made from."""
     weights = [(name, list(weight.shape)) for name, weight in tracing.weights_of(model).items()]
     versions = [torch.__version__, transformers.__version__, openvino.__version__]
-    code = [Path(file).read_text() for file in (tracing.__file__, state_nodes.__file__)]
+    code = [Path(file).read_text() for file in (tracing.__file__, state_nodes.__file__, experts.__file__)]
     config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
     facts = [type(model).__name__, config, weights, versions, code]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]

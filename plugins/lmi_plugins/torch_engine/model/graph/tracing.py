@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep, running
+from lmi_plugins.torch_engine.model.graph import experts
 from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates, extensions
 from lmi_plugins.torch_engine.model.model_runner import UnsupportedGraph
 from lmi_plugins.torch_engine.model.paged_support import takes_positions
@@ -61,6 +62,7 @@ def trace(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
     frontend = FrontEndManager().load_by_framework("pytorch")
     frontend.add_extension(ConversionExtension("lmi_graph::attention", _convert_attention))
     frontend.add_extension(ConversionExtension("lmi_graph::linear", _convert_linear))
+    frontend.add_extension(experts.extension())
     for extension in extensions() if states.tables else ():
         frontend.add_extension(extension)
     with warnings.catch_warnings():
@@ -95,7 +97,12 @@ class _Traced(torch.nn.Module):
         inputs = dict(zip((*self._states.shapes, *self._names), others, strict=True))
         self._states.begin(inputs)
         weights_by_name = {name: inputs[name] for name in self._names}
-        with _replaced(model, weights_by_name), _TracedLinears(), running(_TracedStep(self._states)):
+        with (
+            _replaced(model, weights_by_name),
+            _TracedLinears(),
+            experts.traced_experts(model),
+            running(_TracedStep(self._states)),
+        ):
             output = model(
                 inputs_embeds=inputs_embeds,
                 logits_to_keep=logits_indices,

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 FLOAT = openvino.Type.f32
 GROUP = 128  # 4-bit weights that share a scale
+GROUPS = 1 << 16  # quantized at a time, because each number needs several bytes meanwhile
 ELEMENT_TYPES = {torch.float32: FLOAT, torch.bfloat16: openvino.Type.bf16, torch.float16: openvino.Type.f16}
 
 
@@ -41,7 +42,7 @@ def add_weights(
     """
     parameters = {name: each for each in graph.get_parameters() if (name := each.get_friendly_name()) in weights}
     bits = {
-        name: 4 if quantize == "int4" and weights[name].shape[1] % GROUP == 0 and weights[name] is not output else 8
+        name: 4 if quantize == "int4" and weights[name].shape[-1] % GROUP == 0 and weights[name] is not output else 8
         for name, each in parameters.items()
         if quantize is not None and _is_multiplied(each)
     }
@@ -63,13 +64,15 @@ def add_weights(
 
 
 def _is_multiplied(parameter: openvino.Node) -> bool:
-    """Return whether a weight, [out, in], is used by linear products only."""
-    targets = list(parameter.output(0).get_target_inputs())
+    """Return whether a weight, [..., out, in], is used by linear products only."""
+    targets = [(each.get_node(), each.get_index()) for each in parameter.output(0).get_target_inputs()]
     return bool(targets) and all(
-        target.get_node().get_type_name() == "MatMul"
-        and target.get_index() == 1
-        and target.get_node().get_attributes()["transpose_b"]
-        for target in targets
+        index == 1
+        and (
+            (node.get_type_name() == "MatMul" and node.get_attributes()["transpose_b"])
+            or node.get_type_name() == "GroupedMatMul"
+        )
+        for node, index in targets
     )
 
 
@@ -83,12 +86,27 @@ def _constant(weight: torch.Tensor) -> openvino.Node:
 
 
 def _quantize(weight: torch.Tensor, bits: int, memory: torch.Tensor) -> openvino.Node:
-    """Return the weight, [out, in], as numbers with this many bits, written into `memory`, and their scales.
+    """Return the weight, [..., out, in], as numbers with this many bits, written into `memory`, and their scales.
 
     Numbers of 8 bits have a scale for each row, those of 4 bits one for each group in a row.
     """
-    shape = list(weight.shape) if bits == 8 else [weight.shape[0], weight.shape[1] // GROUP, GROUP]
-    groups = weight.reshape(shape)
+    size = weight.shape[-1] if bits == 8 else GROUP
+    shape = list(weight.shape) if bits == 8 else [*weight.shape[:-1], weight.shape[-1] // GROUP, GROUP]
+    scales = [
+        _write_numbers(groups, bits, numbers)
+        for groups, numbers in zip(
+            torch.split(weight.reshape(-1, size), GROUPS), torch.split(memory, GROUPS * size * bits // 8), strict=True
+        )
+    ]
+    kind = openvino.Type.i8 if bits == 8 else openvino.Type.i4
+    constant = openvino.op.Constant(openvino.Tensor(memory.numpy(), openvino.Shape(shape), kind), shared_memory=True)
+    by_group = torch.cat(scales).reshape([*shape[:-1], 1])
+    node = ops.multiply(ops.convert(constant, FLOAT), ops.constant(by_group.numpy()))
+    return node if bits == 8 else ops.reshape(node, np.array(weight.shape), False)
+
+
+def _write_numbers(groups: torch.Tensor, bits: int, memory: torch.Tensor) -> torch.Tensor:
+    """Write groups of weights, [groups, weights], as numbers; return their scales, [groups, 1]."""
     lowest = -(1 << bits - 1)
     scales = groups.gather(-1, groups.abs().argmax(-1, keepdim=True)).float() / lowest
     scales[scales == 0] = 1
@@ -96,10 +114,7 @@ def _quantize(weight: torch.Tensor, bits: int, memory: torch.Tensor) -> openvino
     if bits == 4:
         numbers = (numbers[::2] & 15) | (numbers[1::2] << 4)
     memory.copy_(numbers)
-    kind = openvino.Type.i8 if bits == 8 else openvino.Type.i4
-    constant = openvino.op.Constant(openvino.Tensor(memory.numpy(), openvino.Shape(shape), kind), shared_memory=True)
-    node = ops.multiply(ops.convert(constant, FLOAT), ops.constant(scales.numpy()))
-    return node if bits == 8 else ops.reshape(node, np.array(weight.shape), False)
+    return scales
 
 
 def _disk_memory(size: int) -> torch.Tensor:

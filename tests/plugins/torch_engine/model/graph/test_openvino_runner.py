@@ -18,7 +18,7 @@ from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
-from lmi_plugins.torch_engine.model.graph import openvino_runner, stored, tracing
+from lmi_plugins.torch_engine.model.graph import openvino_runner, stored, tracing, weights
 from lmi_plugins.torch_engine.model.graph.openvino_runner import OpenVinoRunner, SignalStack
 from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
@@ -39,7 +39,7 @@ from tests.plugins.torch_engine.test_engine_greedy import COUNT, make_prompts
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, request, run, tokens
 
 WITH_STATE = ("qwen3_5_text", "lfm2", "mamba2")
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "gpt_neox", "gpt2", *WITH_STATE)
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "gpt_neox", "gpt2", "qwen3_moe")
 HELLO = Path("examples/hello")
 # Of a log probability, whose values are up to 10; PyTorch's own bfloat16 and float16 are as far away.
 BOUNDS = {"bf16": 0.15, "fp16": 0.02}
@@ -73,7 +73,7 @@ def expected_log_probs(model: Any, prompt_ids: list[int], generated: list[int]) 
     return [row[token_id].item() for row, token_id in zip(rows, generated, strict=True)]
 
 
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", [*FAMILIES, *WITH_STATE])
 def test_same_as_transformers(architecture: str, model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     prompts = make_prompts([70, 1, 17, 33])
     model = reference(architecture)
@@ -237,11 +237,31 @@ def test_quantized_weights_are_as_good(quantize: str) -> None:
     assert found == pytest.approx(whole, rel=0.01)
 
 
+@pytest.mark.parametrize(("quantize", "bound"), [("int8", 0.15), ("int4", 0.5)])
+def test_quantized_experts(
+    quantize: str, bound: float, model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts' weights with rows of 128 inputs take 4 bits; the others take 8."""
+    (prompt,) = make_prompts([60])
+    found = []
+    for options in ({}, {"quantize": quantize}):
+        engine = openvino_engine(model_directory("qwen3_moe"), **options)
+        results = run(engine, request("a", prompt, max_new_tokens=1, prompt_log_probs=True))["a"]
+        found.append([token.log_prob for token in prefill(results)][1:])
+    assert found[1] != found[0]
+    assert torch.tensor(found).diff(dim=0).abs().mean() < bound
+    monkeypatch.setattr(weights, "GROUPS", 7)  # the numbers do not depend on how many are made at a time
+    engine = openvino_engine(model_directory("qwen3_moe"), quantize=quantize)
+    results = run(engine, request("a", prompt, max_new_tokens=1, prompt_log_probs=True))["a"]
+    assert [token.log_prob for token in prefill(results)][1:] == found[1]
+
+
 @pytest.mark.parametrize(
     ("architecture", "options", "reason"),
     [
         ("gemma2", {}, "its attention has a soft cap"),
         ("gpt_oss", {}, "its attention has a soft cap, sinks or ALiBi"),
+        ("minicpm3", {}, "its keys and values have different sizes"),
         ("mamba", {}, "OpenVINO has no operation for the state of some of its layers"),
     ],
 )
