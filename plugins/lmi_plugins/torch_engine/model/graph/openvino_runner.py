@@ -13,9 +13,11 @@ import openvino
 import torch
 from transformers import PreTrainedModel
 
+from lmi_core.errors.sizes import readable
 from lmi_plugins.torch_engine.cache.block_pool import blocks_for
 from lmi_plugins.torch_engine.cache.kv_cache import HeadFirstCache
-from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.cache.memory import free_memory
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, Quantization
 from lmi_plugins.torch_engine.model.attention import LayoutProbe
 from lmi_plugins.torch_engine.model.graph.attention_nodes import BLOCK_SIZE, add_attention, cache_names
 from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
@@ -33,6 +35,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 CAPABILITIES = {torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16"}
 # OpenVINO's default does not depend on the model.
 PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+BITS: dict[Quantization | None, int] = {"int8": 8, "int4": 4}  # of quantized weights
 PROGRESS_MILLISECONDS = 500  # between signs of life during a long step
 
 
@@ -89,6 +92,7 @@ class OpenVinoRunner(PagedRunner):
             raise UnsupportedGraph("its keys and values have different sizes")
         if self.rope is not None:
             raise UnsupportedGraph("its rotary embedding depends on the length of the sequence")
+        self._check_memory()
         try:
             states = TracedStates(self.state_layers, probe.states)
             compiled = self._compile(states)
@@ -101,6 +105,16 @@ class OpenVinoRunner(PagedRunner):
             raise
         except Exception as error:  # OpenVINO raises exceptions of many classes
             raise UnsupportedGraph(f"OpenVINO does not support it: {_first_line(error)}") from error
+
+    def _check_memory(self) -> None:
+        """Raise UnsupportedGraph if OpenVINO's copy of the weights does not fit; PyTorch may read them from the files."""
+        number = sum(weight.numel() for weight in weights_of(self._model).values())
+        needed = number * BITS.get(self._quantize, 8 * self.dtype.itemsize) // 8
+        free = free_memory(self._model.device)
+        if free < needed:
+            raise UnsupportedGraph(
+                f"OpenVINO's copy of the weights would need {readable(needed)}, but {readable(free)} are free"
+            )
 
     @torch.inference_mode()
     def _compile(self, states: TracedStates) -> openvino.CompiledModel:

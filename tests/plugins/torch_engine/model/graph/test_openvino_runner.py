@@ -305,6 +305,16 @@ def test_a_graph_that_cannot_be_compiled_or_run(
     assert "PyTorch computes LlamaForCausalLM: OpenVINO does not support it: no such operation" in caplog.messages
 
 
+def test_weights_that_do_not_fit_in_memory_twice(
+    model_directory: ModelDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino_runner, "free_memory", lambda _: 50_000)
+    assert type(make_engine(model_directory("llama"), cpu_runner="openvino").runner) is PagedRunner
+    reason = "OpenVINO's copy of the weights would need 144 kB, but 50 kB are free"
+    assert f"PyTorch computes LlamaForCausalLM: {reason}" in caplog.messages
+    openvino_engine(model_directory("llama"), quantize="int8")
+
+
 def test_embeddings_beside_generation(model_directory: ModelDirectory) -> None:
     """PyTorch makes them with the same weights."""
     texts = make_prompts([40, 7])
