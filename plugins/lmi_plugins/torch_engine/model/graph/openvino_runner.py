@@ -107,7 +107,7 @@ class OpenVinoRunner(PagedRunner):
             raise UnsupportedGraph(f"OpenVINO does not support it: {_first_line(error)}") from error
 
     def _check_memory(self) -> None:
-        """Raise UnsupportedGraph if OpenVINO's copy of the weights does not fit; PyTorch may read them from the files."""
+        """Raise UnsupportedGraph if OpenVINO's copy of the weights does not fit in memory."""
         number = sum(weight.numel() for weight in weights_of(self._model).values())
         needed = number * BITS.get(self._quantize, 8 * self.dtype.itemsize) // 8
         free = free_memory(self._model.device)
