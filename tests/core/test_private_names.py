@@ -17,6 +17,7 @@ USED = {
     # What has no public way: each file has the reason and a link, and a test of it fails if the name changes.
     "plugins/lmi_plugins/torch_engine/checkpoint/dry_run.py": {"_subclasses"},
     "plugins/lmi_plugins/torch_engine/model/graph/attention_nodes.py": {"_PagedAttentionExtension"},
+    "plugins/lmi_plugins/torch_engine/model/graph/experts.py": {"_apply_gate"},
     "plugins/lmi_plugins/torch_engine/model/graph/tracing.py": {"_buffers", "_parameters"},
     "plugins/lmi_plugins/torch_engine/model/onednn.py": {
         *("_is_mkldnn_bf16_supported", "_linear_pointwise", "_reorder_linear_weight"),

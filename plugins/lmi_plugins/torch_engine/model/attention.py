@@ -99,7 +99,9 @@ def paged_attention(
 class LayoutProbe(AttentionStep):
     """A replacement for attention that records, in one forward pass, the KV sizes and the options of each layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks: bool = False) -> None:
+        """`checks`: raise UnsupportedAttention for layers that do not support the paged cache."""
+        self._checks = checks
         self.shapes: dict[int, LayerShape] = {}
         self.options: dict[int, AttentionOptions] = {}
         self.states: dict[int, Any] = {}  # those of a sequence after its first tokens, by layer: transformers' caches
@@ -119,6 +121,8 @@ class LayoutProbe(AttentionStep):
         return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)
 
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
+        if self._checks:
+            layer.check_rows(hidden)
         output, self.states[layer.index] = layer.try_out(hidden)
         return torch.zeros_like(output)
 

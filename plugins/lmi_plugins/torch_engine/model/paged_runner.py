@@ -158,12 +158,14 @@ class PagedRunner(ModelRunner):
     @torch.inference_mode()
     def _probe(self, max_length: int) -> LayoutProbe:
         """Find the KV sizes and attention options of every layer by a forward pass."""
-        probe = LayoutProbe()
+        probe = LayoutProbe(checks=True)
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
         positions = torch.arange(2, device=ids.device)[None]
         logits = self._forward(ids, positions, positions[0, 1:], probe)
         if logits.shape[0] != 1 or not (probe.shapes or probe.states):
             raise UnsupportedAttention("the model does not use transformers' attention interface")
+        if any(layer.index not in probe.states for layer in self.state_layers):
+            raise UnsupportedAttention("it does not use some of its layers that carry a state")
         check_windows(self._model, probe.windows, max_length)
         if not self._takes_positions and any(options.slopes is None for options in probe.options.values()):
             raise UnsupportedAttention("it does not accept position_ids")

@@ -16,7 +16,7 @@ import torch
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
-from lmi_plugins.torch_engine.model.attention import current_step
+from lmi_plugins.torch_engine.model.attention import UnsupportedAttention, current_step
 from lmi_plugins.torch_engine.model.recurrences import calling, steps_from
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
@@ -73,6 +73,14 @@ class StateLayer:
         """Return the output for the beginning of a sequence, and its states."""
         states = new_states([self])
         return self.run(hidden, states), states
+
+    def check_rows(self, hidden: torch.Tensor) -> None:
+        """Raise UnsupportedAttention if several sequences, with these tokens, cannot be computed together."""
+        states, rows = new_states([self]), hidden.repeat(2, 1, 1)
+        self.run(rows, states)
+        # Falcon-H1's gated norm returns other shapes, for example.
+        if self.run(rows[:, :1], states).shape[:2] != (2, 1):
+            raise UnsupportedAttention("some of its layers compute one sequence at a time")
 
     def tensors(self, states: Cache) -> list[torch.Tensor]:
         """Return the layer's own part of the states."""

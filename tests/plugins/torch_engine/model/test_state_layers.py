@@ -1,5 +1,6 @@
 """Sequences with a state of fixed size decode together, whoever joins, leaves, or begins anew."""
 
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -14,7 +15,15 @@ from lmi_plugins.torch_engine.model.state_layers import StateLayer, new_states, 
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.model.architectures import new_model
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
-from tests.plugins.torch_engine.tiny_models import WITH_STATE, ids, make_engine, reference_ids, request, run
+from tests.plugins.torch_engine.tiny_models import (
+    WITH_STATE,
+    ids,
+    make_engine,
+    reference_ids,
+    request,
+    run,
+    save_tokenizer,
+)
 
 RUNNERS = pytest.mark.parametrize(
     ("architecture", "runner"), [*((each, "torch") for each in WITH_STATE), ("qwen3_5_text", "openvino")]
@@ -117,6 +126,18 @@ def test_layers_of_unknown_kinds_that_mix_tokens_are_noticed(
     monkeypatch.setattr(LayoutProbe, "mix", mix)
     assert not make_engine(model_directory("qwen3_5_text")).runner.paged
     assert "some of its layers mix tokens in their own way" in caplog.text
+
+
+def test_layers_that_compute_one_sequence_at_a_time(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path)
+    model = new_model("falcon_h1", mamba_rms_norm=True)
+    model.save_pretrained(tmp_path)
+    engine = make_engine(tmp_path)
+    assert not engine.runner.paged
+    requests = [request(str(place), prompt, max_new_tokens=COUNT) for place, prompt in enumerate(PROMPTS)]
+    results = run(engine, *requests)
+    for each, prompt in zip(requests, PROMPTS, strict=True):
+        assert ids(results[each.request_id]) == reference_ids(model.eval(), prompt, COUNT)
 
 
 @pytest.mark.parametrize(("dtype", "is_rounding"), [("bfloat16", True), ("float32", False)])

@@ -1,4 +1,8 @@
-"""Mixtures of experts in a traced graph: products of each token with the weights of its experts."""
+"""Mixtures of experts in a traced graph: products of each token with the weights of its experts.
+
+The gate between two products is a private method of each class, which transformers' own functions for experts call too:
+https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/integrations/moe.py
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

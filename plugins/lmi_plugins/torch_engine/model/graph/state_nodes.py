@@ -29,15 +29,15 @@ from lmi_plugins.torch_engine.model.state_layers import StateLayer
 # state and that of its next state), the first of these rows and the end of the last, the number of earlier tokens, and
 # the number of tokens between written states.
 PACKED = ("state_begins", "state_rows", "state_rows_begins", "state_past", "state_interval")
-# Inputs for the delta rule, which OpenVINO computes in two ways. Sequences with one token are packed like all others:
-# their tokens, and the same inputs. Prompts, [prompts, length], are padded with their first tokens: their tokens, 1 or
-# else 0 for padding, and the rows of their states. Last, the place of each token among the outputs of both.
-SINGLE = tuple(name.replace("state", "single") for name in PACKED)
-DELTA = ("single_tokens", *SINGLE, "prompt_tokens", "prompt_mask", "prompt_rows", "token_places")
+# Inputs for the delta rule, which OpenVINO computes in two ways. Short sequences are packed, as above: their tokens and
+# the same inputs. Long ones, [sequences, tokens], are padded with their first tokens, which is faster: their tokens, 1
+# or else 0 for padding, and the rows of their states. Last, the place of each token among the outputs of both.
+SHORT = tuple(name.replace("state", "short") for name in PACKED)
+DELTA = ("short_tokens", *SHORT, "long_tokens", "long_mask", "long_rows", "token_places")
 OPERATIONS = {  # OpenVINO's names, by the names of the traced functions
     "convolution": "PagedCausalConv1D",
     "delta_rule": "PagedGatedDeltaNet",
-    "delta_rule_of_prompts": "GatedDeltaNet",
+    "padded_delta_rule": "GatedDeltaNet",
     "mamba2": "PagedSelectiveSSM",
 }
 DELTA_RULE = "torch_recurrent_gated_delta_rule"
@@ -94,8 +94,8 @@ def _delta_rule(
     return torch.zeros_like(value)
 
 
-@torch.library.custom_op("lmi_graph::delta_rule_of_prompts", mutates_args=())
-def _delta_rule_of_prompts(
+@torch.library.custom_op("lmi_graph::padded_delta_rule", mutates_args=())
+def _padded_delta_rule(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -113,7 +113,7 @@ class TracedStates:
         """Take a state of each layer. Raise UnsupportedGraph if OpenVINO has no operation for it."""
         self._states = states
         self.tables: dict[str, list[int]] = {}  # the shapes of the tables' rows, by the name of the input
-        self.prompts: list[str] = []  # tables whose next states of prompts are the outputs after the logits
+        self.padded: list[str] = []  # tables whose next states of long sequences are the outputs after the logits
         for layer in layers:
             kept, called = layer.tensors(states[layer.index]), layer.calls(self._steps(layer.index))
             if len(kept) > len(called):
@@ -124,7 +124,7 @@ class TracedStates:
             shapes = [list(state.shape[1:]) for state in kept]
             if DELTA_RULE in called:
                 shapes[1][1:] = shapes[1][:0:-1]
-                self.prompts.append(names[1])
+                self.padded.append(names[1])
             self.tables.update(zip(names, shapes, strict=True))
         self.begin({})
 
@@ -133,8 +133,8 @@ class TracedStates:
         """The shapes of the inputs by name, with -1 for sizes that vary."""
         if not self.tables:
             return {}
-        names = (*PACKED, *DELTA) if self.prompts else PACKED
-        batch = {name: [-1, -1] if name in ("prompt_tokens", "prompt_mask") else [-1] for name in names}
+        names = (*PACKED, *DELTA) if self.padded else PACKED
+        batch = {name: [-1, -1] if name in ("long_tokens", "long_mask") else [-1] for name in names}
         return {name: [-1, *shape] for name, shape in self.tables.items()} | batch
 
     def examples(self, num_tokens: int) -> list[torch.Tensor]:
@@ -142,7 +142,7 @@ class TracedStates:
         return [
             torch.zeros(
                 [num_tokens if name == "token_places" else abs(size) for size in shape],
-                dtype=torch.float32 if name in (*self.tables, "prompt_mask") else torch.int32,
+                dtype=torch.float32 if name in (*self.tables, "long_mask") else torch.int32,
             )
             for name, shape in self.shapes.items()
         ]
@@ -150,8 +150,13 @@ class TracedStates:
     def begin(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """Begin a forward pass with these inputs."""
         self._inputs = inputs
-        self.outputs: list[torch.Tensor] = []  # additional ones
+        self._after: dict[str, torch.Tensor] = {}  # next states of long sequences, by the name of the table
         self.used: set[str] = set()  # tables
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        """The outputs after the logits."""
+        return [self._after[name] for name in self.padded]
 
     def mix(self, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
         """Return the output of a layer: [1, tokens, hidden], like `hidden`."""
@@ -223,14 +228,14 @@ class TracedStates:
         if use_qk_l2norm_in_kernel:
             queries, keys = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (queries, keys))
         inputs, states = self._inputs, self._table(table)
-        parts = [each.index_select(0, inputs["single_tokens"]) for each in (queries, keys, values, decay, strength)]
-        singles: torch.Tensor = _delta_rule(*parts[:3], states, *parts[3:], *self._packed(SINGLE))
-        parts = [each[inputs["prompt_tokens"]] for each in (queries, keys, values, decay, strength)]
-        decay, strength = (each * inputs["prompt_mask"][..., None] for each in parts[3:])
-        before = states.index_select(0, inputs["prompt_rows"]).transpose(2, 3)
-        prompts, after = _delta_rule_of_prompts(*parts[:3], before, decay, strength)
-        self.outputs.append(after.transpose(2, 3))
-        output = torch.cat([singles, prompts.flatten(0, 1)]).index_select(0, inputs["token_places"])
+        parts = [each.index_select(0, inputs["short_tokens"]) for each in (queries, keys, values, decay, strength)]
+        short: torch.Tensor = _delta_rule(*parts[:3], states, *parts[3:], *self._packed(SHORT))
+        parts = [each[inputs["long_tokens"]] for each in (queries, keys, values, decay, strength)]
+        decay, strength = (each * inputs["long_mask"][..., None] for each in parts[3:])
+        before = states.index_select(0, inputs["long_rows"]).transpose(2, 3)
+        long, after = _padded_delta_rule(*parts[:3], before, decay, strength)
+        self._after[table] = after.transpose(2, 3)
+        output = torch.cat([short, long.flatten(0, 1)]).index_select(0, inputs["token_places"])
         return output[:, None], initial_state
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,18 +14,20 @@ import transformers
 from transformers import PreTrainedModel
 
 from lmi_core.configuration.cache import cache_folder
+from lmi_plugins.torch_engine.model import state_layers
 from lmi_plugins.torch_engine.model.graph import experts, state_nodes, tracing
 from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
 
 logger = logging.getLogger(__name__)
 
+CODE = (tracing.__file__, state_nodes.__file__, experts.__file__, state_layers.__file__)
 FOLDER = "graphs"  # folder in the cache folder
 
 
 def load_graph(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
     """Return the model's graph from the cache folder, or trace it and store it there."""
     if not type(model).__module__.startswith("transformers."):  # code that may change
-        return tracing.trace(model, states)
+        return _reread(tracing.trace(model, states))
     file = cache_folder(os.environ) / FOLDER / f"{_digest(model)}.xml"
     if file.exists():
         try:
@@ -37,7 +40,15 @@ def load_graph(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
         return _read(file)
     except OSError as error:
         logger.info("The graph is not kept in the cache folder: %s", error)
-    return graph
+    return _reread(graph)
+
+
+def _reread(graph: openvino.Model) -> openvino.Model:
+    """Return the graph as it is read from a file, with the attributes that only a file can set."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "graph.xml"
+        _store(graph, file)
+        return _read(file)
 
 
 def _read(file: Path) -> openvino.Model:
@@ -50,7 +61,7 @@ def _digest(model: PreTrainedModel) -> str:
     """Return a name for the graph, which depends on everything that it is made from."""
     weights = [(name, list(weight.shape)) for name, weight in tracing.weights_of(model).items()]
     versions = [torch.__version__, transformers.__version__, openvino.__version__]
-    code = [Path(file).read_text() for file in (tracing.__file__, state_nodes.__file__, experts.__file__)]
+    code = [Path(file).read_text() for file in CODE]
     config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
     facts = [type(model).__name__, config, weights, versions, code]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -310,7 +310,7 @@ def test_weights_that_do_not_fit_in_memory_twice(
 ) -> None:
     monkeypatch.setattr(openvino_runner, "free_memory", lambda _: 50_000)
     assert type(make_engine(model_directory("llama"), cpu_runner="openvino").runner) is PagedRunner
-    reason = "OpenVINO's copy of the weights would need 144 kB, but 50 kB are free"
+    reason = "OpenVINO's copy of the weights would need 103 kB, but 50 kB are free"
     assert f"PyTorch computes LlamaForCausalLM: {reason}" in caplog.messages
     openvino_engine(model_directory("llama"), quantize="int8")
 

@@ -16,7 +16,16 @@ from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
-from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, request, run
+from tests.plugins.torch_engine.tiny_models import (
+    CONFIGS,
+    ids,
+    make_engine,
+    reference_ids,
+    request,
+    run,
+    save_configured,
+    save_tokenizer,
+)
 
 ARCHITECTURE = "qwen3_5_text"
 COUNT = 10
@@ -105,7 +114,7 @@ def test_a_failed_step_frees_its_rows(
 
 
 def test_states_that_are_lost_are_noticed_at_the_start(
-    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     inputs = StateTables.inputs
 
@@ -113,8 +122,30 @@ def test_states_that_are_lost_are_noticed_at_the_start(
         return inputs(self, lengths, [(0, after) for _, after in rows])
 
     monkeypatch.setattr(StateTables, "inputs", from_the_start)
-    assert type(make_engine(model_directory(ARCHITECTURE), cpu_runner="openvino").runner) is PagedRunner
-    assert "PyTorch computes Qwen3_5ForCausalLM: it loses the states of some layers" in caplog.messages
+    config = {**CONFIGS[ARCHITECTURE], "pad_token_id": 0}  # whose embedding is zeros
+    save_tokenizer(tmp_path)
+    save_configured(tmp_path, ARCHITECTURE, config)
+    assert type(make_engine(tmp_path, cpu_runner="openvino").runner) is PagedRunner
+    assert any(each.endswith("OpenVINO loses states") for each in caplog.messages)
+
+
+def test_short_prompts_are_not_padded_to_long_ones(
+    model_directory: ModelDirectory, reference: ReferenceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = openvino_engine(model_directory(ARCHITECTURE))
+    inputs, padded = StateTables.inputs, list[tuple[int, ...]]()
+
+    def noted(self: StateTables, lengths: list[int], rows: list[tuple[int, int]]) -> dict[str, Any]:
+        found = inputs(self, lengths, rows)
+        padded.append(found["long_tokens"].shape)
+        return found
+
+    monkeypatch.setattr(StateTables, "inputs", noted)
+    prompts = make_prompts([4, 60, 2, 30, 1])
+    results = run(engine, *[request(str(i), each, max_new_tokens=COUNT) for i, each in enumerate(prompts)])
+    assert padded[0] == (2, 60)
+    for number, prompt in enumerate(prompts):
+        assert ids(results[str(number)]) == reference_ids(reference(ARCHITECTURE), prompt, COUNT)
 
 
 def test_states_stay_in_float32(
