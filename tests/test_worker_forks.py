@@ -37,6 +37,7 @@ async def kind_of(target: str) -> type:
 async def test_functions_and_downloads_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [await kind_of(target) for target in (FUNCTION, DOWNLOAD)] == [PreparedWorker] * 2
     monkeypatch.setenv("HF_HOME", "/anywhere")
+    monkeypatch.setenv("PYTHONBREAKPOINT", "ray.util.rpdb._driver_set_trace")
     assert await kind_of(DOWNLOAD) is PreparedWorker
 
 

@@ -27,6 +27,7 @@ TARGETS = (process.TARGET, fetching.TARGET)
 COMMAND = (sys.executable, "-P", "-m", worker.__name__)
 IMPORTED = ("boto3", "numpy")  # only when a target needs them
 EARLY = ("OMP_", "PYTHON", "SSL_")  # variables that the interpreter and these modules read when they start
+IGNORED = "PYTHONBREAKPOINT"  # set by Ray for the rest of the process, and without effect on workers
 ROOT = str(Path(__file__).parents[1])
 
 
@@ -55,7 +56,7 @@ def workers_are_forked() -> Iterator[None]:
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(EARLY)}
+    return {name: value for name, value in environment.items() if name.startswith(EARLY) and name != IGNORED}
 
 
 def _limits() -> list[tuple[int, int]]:
