@@ -27,7 +27,7 @@ FOLDER = "graphs"  # folder in the cache folder
 def load_graph(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
     """Return the model's graph from the cache folder, or trace it and store it there."""
     if not type(model).__module__.startswith("transformers."):  # code that may change
-        return _reread(tracing.trace(model, states))
+        return _reread(tracing.trace(model, states), states)
     file = cache_folder(os.environ) / FOLDER / f"{_digest(model)}.xml"
     if file.exists():
         try:
@@ -40,11 +40,13 @@ def load_graph(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
         return _read(file)
     except OSError as error:
         logger.info("The graph is not kept in the cache folder: %s", error)
-    return _reread(graph)
+    return _reread(graph, states)
 
 
-def _reread(graph: openvino.Model) -> openvino.Model:
-    """Return the graph as it is read from a file, with the attributes that only a file can set."""
+def _reread(graph: openvino.Model, states: TracedStates) -> openvino.Model:
+    """Return a graph with states as it is read from a file, which alone can keep their precision."""
+    if not states.tables:
+        return graph
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "graph.xml"
         _store(graph, file)

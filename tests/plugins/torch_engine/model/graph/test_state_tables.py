@@ -157,6 +157,24 @@ def test_states_stay_in_float32(
     assert file.read_text().count(state_nodes.PRECISE) == 3, "a convolution, and the delta rule in two ways"
 
 
+def test_states_stay_in_float32_without_a_cache_folder(
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LMI_CACHE", str(tmp_path / "file"))
+    read, graphs = stored._read, list[str]()
+
+    def noted(file: Path) -> object:
+        graphs.append(file.read_text())
+        return read(file)
+
+    monkeypatch.setattr(stored, "_read", noted)
+    openvino_engine(model_directory(ARCHITECTURE))
+    assert [graph.count(state_nodes.PRECISE) for graph in graphs] == [3]
+    openvino_engine(model_directory("llama"))
+    assert len(graphs) == 1, "other graphs need no file"
+
+
 @torch.inference_mode()
 def test_quantized_weights(model_directory: ModelDirectory) -> None:
     (prompt,) = make_prompts([40])
