@@ -10,6 +10,7 @@ from lmi_core.texts.bad_texts.text_ban import TokenIndexes
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, open_store, require_store
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
+from lmi_plugins.torch_engine.cache.kept_states import KeptStates
 from lmi_plugins.torch_engine.cache.memory import count_blocks
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.engine.output_processor import OutputProcessor
@@ -25,6 +26,7 @@ from lmi_plugins.torch_engine.messages.results import Results, StepFailed
 from lmi_plugins.torch_engine.model.loading import check_tokenizer, context_length, eos_token_ids, load_model
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.runner_choice import choose_runner
+from lmi_plugins.torch_engine.model.state_layers import fixed_state
 from lmi_plugins.torch_engine.model.threads import Threads
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
 from lmi_plugins.torch_engine.requests.input_processor import EngineLimits, InputProcessor
@@ -66,8 +68,7 @@ class Engine:
         )
         ends, vocabulary = self.limits.eos_token_ids, self.limits.vocabulary
         self.guides = GuideQueue(GuideCompiler(tokenizer, vocabulary, ends, options.guide_limits))
-        caches_prefixes = options.enable_prefix_caching and runner.rewinds
-        self.prefix_cache = PrefixCache(self.pool, draft_model is not None) if caches_prefixes else None
+        self.prefix_cache = _prefix_cache(options, runner, self.pool, draft_model)
         self.scheduler = Scheduler(
             self.pool,
             options.max_batch_size,
@@ -218,10 +219,20 @@ def _allocate_cache(
 ) -> tuple[BlockPool, int]:
     """Allocate the KV cache; return its blocks and its bytes."""
     block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
-    # Two copies, because they are copied when the sequences of a step change.
-    states = 2 * runner.state_bytes * options.max_batch_size
+    # Each sequence has two, because they are copied when the sequences of a step change, and as many are kept.
+    states = 3 * runner.state_bytes * options.max_batch_size
     blocks = count_blocks(options, block_bytes, length, device, runner.block_size, states)
     runner.allocate(blocks)
     if draft_model is not None:
         draft_model.allocate(blocks)
     return BlockPool(blocks, runner.block_size), blocks * block_bytes
+
+
+def _prefix_cache(
+    options: EngineOptions, runner: ModelRunner, pool: BlockPool, draft_model: DraftModel | None
+) -> PrefixCache | None:
+    """Return the prefix cache; None without one."""
+    if not options.enable_prefix_caching or not runner.paged:
+        return None
+    states = KeptStates(options.max_batch_size, pool.block_size, fixed_state) if runner.state_bytes else None
+    return PrefixCache(pool, draft_model is not None, states)

@@ -26,7 +26,7 @@ class ModelRunner(ABC):
     adapters: AdapterStore | None = None  # informed before each forward pass which adapters it uses
     progress: Callable[[], None] = staticmethod(_unheard)  # called several times in each forward pass
     paged: ClassVar[bool]  # keys and values are in blocks, which sequences can share
-    rewinds: bool = False  # whether a sequence can return to an earlier token, for cached prefixes and rejected drafts
+    rewinds: bool = False  # whether a sequence can return to an earlier token, for rejected drafts
     state_bytes: int = 0  # memory of a sequence in addition to its blocks
     rope: RopeByLength | None = None  # set if the length of a sequence matters
     splits_prompts: bool = True  # whether a prompt can be computed in several steps

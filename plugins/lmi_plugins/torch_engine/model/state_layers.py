@@ -30,6 +30,7 @@ class StateRow(NamedTuple):
 
     states: Cache
     row: int
+    kept: bool = False  # for other sequences too, so that it must not change
 
 
 class StateLayer:
@@ -127,12 +128,7 @@ def states_of(sequences: Items[Sequence], layers: Items[StateLayer]) -> Cache:
     elif _is_whole(rows):
         return known[0].states
     else:
-        states = copy(known[0].states)
-        states.layers = list(states.layers)
-        for layer in layers:
-            states.layers[layer.index] = _join(
-                [None if row is None else (row.states.layers[layer.index], row.row) for row in rows]
-            )
+        states = _gather(rows)
     for index, sequence in enumerate(sequences):
         sequence.row_cache = StateRow(states, index)
     return states
@@ -143,7 +139,24 @@ def _is_whole(rows: Items[StateRow | None]) -> bool:
     first = rows[0]
     if first is None or len(rows) != _height(first.states):
         return False
-    return all(row is not None and row.states is first.states and row.row == at for at, row in enumerate(rows))
+    return all(row == (first.states, at, False) for at, row in enumerate(rows))
+
+
+def fixed_state(state: object) -> object:
+    """Return a sequence's state as it is now, unchanged by later steps."""
+    return StateRow(_gather([state]), 0, kept=True) if isinstance(state, StateRow) else state  # OpenVINO's never change
+
+
+def _gather(rows: Items[StateRow | None]) -> Cache:
+    """Return a copy of these rows, of which at least one is known."""
+    states = copy(next(row.states for row in rows if row is not None))
+    states.layers = [
+        _join([None if row is None else (row.states.layers[index], row.row) for row in rows])
+        if isinstance(layer, LinearAttentionLayer)
+        else layer
+        for index, layer in enumerate(states.layers)
+    ]
+    return states
 
 
 def _height(states: Cache) -> int:

@@ -175,7 +175,8 @@ class Scheduler:
         prompts: list[Chunk] = []
         for group in self._running:
             for sequence in group.sequences:
-                start, end = sequence.num_computed_tokens, len(sequence.token_ids)
+                start = sequence.num_computed_tokens
+                end = min([len(sequence.token_ids), *(each for each in sequence.checkpoints if each > start)])
                 if end > start:
                     (single if end - start == 1 else prompts).append(Chunk(group, sequence, start, end))
         if not prompts:

@@ -49,6 +49,8 @@ class Sequence:
     recompute_beyond: int | None = None  # a length in tokens beyond which keys and values change
     block_keys: list[bytes] = field(default_factory=list)  # of its full blocks, in the prefix cache
     num_cached_blocks: int = 0  # number of its blocks in the prefix cache
+    checkpoints: list[int] = field(default_factory=list)  # lengths at which its state is kept
+    latest_state: bytes | None = None  # the block key of its latest kept state, which the next one replaces
     num_cached_tokens: int | None = None  # found there at first admission; reported once
     arrived: float = field(default_factory=monotonic)
     queue_time: float | None = None  # seconds until first admission; reported once

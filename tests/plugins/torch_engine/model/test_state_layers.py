@@ -111,9 +111,9 @@ def test_states_take_memory_from_the_blocks(model_directory: ModelDirectory, mon
     directory = model_directory("qwen3_5_text")
     runner = make_engine(directory).runner
     assert runner.state_bytes == 4 * (3 * 16 * 4 + 2 * 8 * 8), "a convolution over 4 tokens, and 2 heads"
-    memory = 2 * 4 * runner.state_bytes + 5 * runner.block_bytes
+    memory = 3 * 4 * runner.state_bytes + 10 * runner.block_bytes
     monkeypatch.setattr("lmi_plugins.torch_engine.cache.memory.available_memory", lambda *_: memory)
-    assert make_engine(directory, max_batch_size=4).pool.size == 5
+    assert make_engine(directory, max_batch_size=4).pool.size == 10
 
 
 def test_layers_of_unknown_kinds_that_mix_tokens_are_noticed(

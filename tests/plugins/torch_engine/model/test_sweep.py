@@ -26,6 +26,7 @@ from transformers import (
 from lmi_core.errors import ConfigurationError
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.serving_runtime import Note
+from lmi_plugins.torch_engine.cache import kept_states
 from lmi_plugins.torch_engine.messages.requests import CpuRunner, EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model, read_config, text_factory
 from lmi_plugins.torch_engine.worker.inspection import inspect_model
@@ -57,12 +58,13 @@ def test_text_is_that_of_transformers(
     model_type: str, cpu_runner: CpuRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LMI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept_states, "LEAST_GAIN", 1)
     save_tokenizer(tmp_path)
     save_architecture(tmp_path, model_type)
     told = [*inspect_model(EngineOptions(str(tmp_path)))]
     assert [each for each in told if not isinstance(each, Note) or model_type in PAGED] == []
     reference = load_reference(tmp_path, model_type)
-    prompts = [[FIRST_ID + token_id % 300 for token_id in prompt] for prompt in make_prompts([30, 1, 17])]
+    prompts = [[FIRST_ID + token_id % 300 for token_id in prompt] for prompt in make_prompts([40, 1, 17])]
     expected = [reference_ids(reference, prompt, COUNT) for prompt in prompts]
     requests = [request(str(place), prompt, max_new_tokens=COUNT) for place, prompt in enumerate(prompts)]
     for max_prefill_tokens in (6, 512):
@@ -70,7 +72,10 @@ def test_text_is_that_of_transformers(
         assert engine.runner.paged is (model_type in PAGED)
         results = run(engine, *requests)
         assert [ids(results[each.request_id]) for each in requests] == expected
-        assert ids(run(engine, requests[0])["0"]) == expected[0]  # with its prefix in the cache
+        found = run(engine, requests[0])["0"]
+        assert ids(found) == expected[0]
+        assert isinstance(found[0], GenerationStep)
+        assert found[0].cached_tokens == (32 if engine.runner.paged else 0)
     several = run(engine, request("n", prompts[2], max_new_tokens=COUNT, num_samples=2))["n"]
     steps = [step for step in several if isinstance(step, GenerationStep)]
     for index in range(2):
