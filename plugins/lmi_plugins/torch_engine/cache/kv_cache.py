@@ -21,6 +21,12 @@ class LayerShape:
         """The number of elements in a token's keys and in its values."""
         return self.heads * self.key_size, self.heads * self.value_size
 
+    @property
+    def padded(self) -> "LayerShape":
+        """The shape if zeros follow the smaller of keys and values."""
+        size = max(self.key_size, self.value_size)
+        return LayerShape(self.heads, size, size)
+
 
 class PagedCache:
     """The memory of the cache.
@@ -39,24 +45,30 @@ class PagedCache:
         self._shapes, self._device = shapes, device
         self.block_size = block_size  # tokens
         # One tensor for all layers with the same width, so that clearing blocks is a single operation.
-        widths = Counter(width for shape in shapes.values() for width in shape.widths)
+        layers = {layer: self.stored(shape).widths for layer, shape in shapes.items()}
+        widths = Counter(width for pair in layers.values() for width in pair)
         self._storage = {
             width: torch.empty(count, blocks + 1, block_size * width, dtype=dtype, device=device).zero_()
             for width, count in widths.items()
         }
         parts = {width: iter(storage) for width, storage in self._storage.items()}
         # Keys and values of each layer: [blocks, block size * width], and by slot: [slots, width].
-        self._blocks = {layer: [next(parts[width]) for width in shape.widths] for layer, shape in shapes.items()}
+        self._blocks = {layer: [next(parts[width]) for width in pair] for layer, pair in layers.items()}
         self._slots = {
-            layer: [part.view(-1, width) for part, width in zip(self._blocks[layer], shape.widths, strict=True)]
-            for layer, shape in shapes.items()
+            layer: [part.view(-1, width) for part, width in zip(self._blocks[layer], pair, strict=True)]
+            for layer, pair in layers.items()
         }
         self._gathered = [torch.empty(0, dtype=dtype, device=device) for _ in range(2)]  # keys and values
 
-    @staticmethod
-    def block_bytes(shapes: dict[int, LayerShape], dtype: torch.dtype, block_size: int = BLOCK_SIZE) -> int:
+    @classmethod
+    def block_bytes(cls, shapes: dict[int, LayerShape], dtype: torch.dtype, block_size: int = BLOCK_SIZE) -> int:
         """Return the bytes of one block over all layers."""
-        return block_size * dtype.itemsize * sum(sum(shape.widths) for shape in shapes.values())
+        return block_size * dtype.itemsize * sum(sum(cls.stored(shape).widths) for shape in shapes.values())
+
+    @classmethod
+    def stored(cls, shape: LayerShape) -> LayerShape:
+        """Return the shape in the cache of keys and values of this shape."""
+        return shape
 
     def clear(self, blocks: torch.Tensor) -> None:
         """Fill blocks with zeros: masked positions are multiplied by zero, which would not silence a NaN left there."""
@@ -97,7 +109,9 @@ class PagedCache:
 
 
 class HeadFirstCache(PagedCache):
-    """A cache in which the tokens of each head in a block are contiguous, as OpenVINO requires.
+    """A cache in which the tokens of each head in a block are contiguous, and keys and values have the same size.
+
+    OpenVINO requires the first, and gives wrong results without the second. Zeros fill the smaller of the two.
 
     `dtype` is the type that PyTorch writes and reads, `stored` the type in memory.
     """
@@ -108,6 +122,10 @@ class HeadFirstCache(PagedCache):
         super().__init__(shapes, blocks, stored, torch.device("cpu"), block_size)
         self._dtype = dtype
 
+    @classmethod
+    def stored(cls, shape: LayerShape) -> LayerShape:
+        return shape.padded
+
     def parts(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the memory of a layer's keys and values, both [blocks, heads * block size * size]."""
         keys, values = self._blocks[layer]
@@ -117,12 +135,13 @@ class HeadFirstCache(PagedCache):
         indices = slots // self.block_size, slots % self.block_size
         for part, states in zip(self._blocks[layer], (keys, values), strict=True):
             by_token = part.view(len(part), states.shape[1], self.block_size, -1).transpose(1, 2)
-            by_token.index_put_(indices, states.to(part.dtype))
+            by_token[..., : states.shape[2]].index_put_(indices, states.to(part.dtype))
 
     def read(self, layer: int, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        heads, (rows, width), blocks = self._shapes[layer].heads, tables.shape, tables.view(-1)
+        shape, (rows, width), blocks = self._shapes[layer], tables.shape, tables.view(-1)
         keys, values = (
-            self._gather(kind, layer, blocks).view(rows, width, heads, self.block_size, -1).transpose(1, 2)
+            self._gather(kind, layer, blocks).view(rows, width, shape.heads, self.block_size, -1).transpose(1, 2)
             for kind in range(2)
         )
+        keys, values = keys[..., : shape.key_size], values[..., : shape.value_size]
         return keys.flatten(2, 3).to(self._dtype), values.flatten(2, 3).to(self._dtype)

@@ -1,5 +1,7 @@
 """One packed forward pass over all chunks of a step, for models with a replaceable attention function."""
 
+from typing import ClassVar
+
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
@@ -24,6 +26,7 @@ class PagedRunner(ModelRunner):
     """A runner of packed batches over a paged cache. Only the attention of decoding sequences is padded."""
 
     paged = True
+    cache_type: ClassVar[type[PagedCache]] = PagedCache
     _cache: PagedCache
 
     def __init__(
@@ -64,7 +67,7 @@ class PagedRunner(ModelRunner):
         self._capture = capture if self.rope is None and not self.state_layers else None
         self._graphs: DecodeGraphs | None = None
         self.block_size = block_size
-        self.block_bytes = PagedCache.block_bytes(self._shapes, self.dtype, block_size)
+        self.block_bytes = self.cache_type.block_bytes(self._shapes, self.dtype, block_size)
         self._optimize(probe)
 
     @property

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.cache.kv_cache import HeadFirstCache, LayerShape, PagedCache
@@ -54,8 +55,9 @@ def test_block_bytes() -> None:
 
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
 def test_heads_first(stored: torch.dtype) -> None:
-    """Both layouts give back the same; in one, the tokens of a head are contiguous in each block."""
+    """Both layouts give back the same; in one, a head's tokens are contiguous in each block, and zeros fill values."""
     shapes = {0: LayerShape(2, 4, 3)}
+    assert HeadFirstCache.block_bytes(shapes, stored, 32) == 32 * stored.itemsize * 2 * (4 + 4)
     by_token = PagedCache(shapes, 3, torch.bfloat16, torch.device("cpu"), 32)
     by_head = HeadFirstCache(shapes, 3, torch.bfloat16, stored, 32)
     slots = torch.tensor([*range(64, 96), 33])
@@ -65,4 +67,6 @@ def test_heads_first(stored: torch.dtype) -> None:
         cache.copy({3: 1})
     for each, expected in zip(by_head.read(0, TABLES), by_token.read(0, TABLES), strict=True):
         assert torch.equal(each, expected)
-    assert torch.equal(by_head.parts(0)[0][2].view(2, 32, 4), keys[:32].transpose(0, 1).to(stored))
+    stored_keys, stored_values = (part[2].view(2, 32, 4) for part in by_head.parts(0))
+    assert torch.equal(stored_keys, keys[:32].transpose(0, 1).to(stored))
+    assert torch.equal(stored_values, pad(values[:32].transpose(0, 1), (0, 1)).to(stored))

@@ -41,21 +41,36 @@ def add_attention(
     for layer, place in places.items():
         shape = shapes[layer]
         caches = []
-        for name, size in zip(cache_names(layer), (shape.key_size, shape.value_size), strict=True):
+        size = shape.padded.key_size
+        for name in cache_names(layer):
             parameter = ops.parameter([-1, shape.heads * BLOCK_SIZE * size], ELEMENT_TYPES[dtype], name=name)
             parameters.append(parameter)
             # Without a reshape in front, OpenVINO would choose another type for the cache.
             caches.append(ops.reshape(parameter, np.array([-1, shape.heads, BLOCK_SIZE, size]), False))
-        states = [*place.input_values(), *(cache.output(0) for cache in caches)]
+        sizes = shape.key_size, shape.key_size, shape.value_size
+        states = [_resized(each, old, size) for each, old in zip(place.input_values(), sizes, strict=True)]
+        states += [cache.output(0) for cache in caches]
         scale, window = options[layer].scale, options[layer].window
         node = _paged_attention(states, batch, shape.key_size**-0.5 if scale is None else scale, window)
-        for name, value in (("k", shape.key_size), ("v", shape.value_size)):
+        for name in ("k", "v"):
             node.get_rt_info()[f"num_{name}_heads"] = shape.heads
-            node.get_rt_info()[f"{name}_head_size"] = value
-        place.output(0).replace(node.output(0))
+            node.get_rt_info()[f"{name}_head_size"] = size
+        place.output(0).replace(_resized(node.output(0), size, shape.value_size))
     for parameter in parameters:
         parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
     graph.add_parameters(parameters)
+
+
+def _resized(states: openvino.Output, old: int, new: int) -> openvino.Output:
+    """Return heads of another size, [tokens, heads * new], with zeros at the ends of larger ones."""
+    if old == new:
+        return states
+    heads = ops.reshape(states, np.array([0, -1, old]), True)
+    if new > old:
+        heads = ops.pad(heads, np.zeros(3, np.int32), np.array([0, 0, new - old], np.int32), "constant", np.float32(0))
+    else:
+        heads = ops.slice(heads, np.array([0]), np.array([new]), np.array([1]), np.array([2]))
+    return ops.reshape(heads, np.array([0, -1]), True).output(0)
 
 
 def _paged_attention(

@@ -72,6 +72,7 @@ class OpenVinoRunner(PagedRunner):
     """A runner whose steps OpenVINO computes, except those with adapters, which PyTorch computes unchanged."""
 
     block_size = BLOCK_SIZE
+    cache_type = HeadFirstCache
     _cache: HeadFirstCache
 
     def __init__(self, model: PreTrainedModel, max_length: int, options: EngineOptions) -> None:
@@ -88,8 +89,6 @@ class OpenVinoRunner(PagedRunner):
     def _optimize(self, probe: LayoutProbe) -> None:
         if not all(options._replace(window=None).is_plain(0) for options in self._options.values()):
             raise UnsupportedGraph("its attention has a soft cap, sinks or ALiBi")
-        if any(shape.key_size != shape.value_size for shape in self._shapes.values()):
-            raise UnsupportedGraph("its keys and values have different sizes")
         if self.rope is not None:
             raise UnsupportedGraph("its rotary embedding depends on the length of the sequence")
         self._check_memory()
