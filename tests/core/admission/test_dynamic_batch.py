@@ -6,6 +6,7 @@ from lmi_core.admission.turns import DynamicBatch
 from tests.virtual_time import in_virtual_time
 
 LONG = 60.0
+AT_MOST = 20.0  # seconds for which a start is waited for, whatever the delay
 
 
 class Member:
@@ -33,8 +34,10 @@ class Member:
 
 
 async def wait_started(*members: Member) -> None:
-    for member in members:
-        await member.started.wait()
+    """Wait until all have started, which those whose batch is full do long before a delay of LONG has passed."""
+    async with asyncio.timeout(AT_MOST):
+        for member in members:
+            await member.started.wait()
 
 
 async def waiting(*members: Member) -> bool:
