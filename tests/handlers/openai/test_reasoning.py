@@ -233,6 +233,23 @@ async def test_answer_that_is_continued(server: RunningServer) -> None:
     assert (found["reasoning_content"], found["content"]) == ("see.", "Yes.")
 
 
+@pytest.mark.parametrize(
+    ("begun", "markers"), [("<think>Let me", ["", "</think>"]), ("<think>So.</think>{", None), ("{", None)]
+)
+async def test_guide_of_an_answer_that_is_continued(
+    server: RunningServer, begun: str, markers: list[str] | None
+) -> None:
+    await message(
+        server,
+        Script("}"),
+        messages=[*MESSAGES, {"role": "assistant", "content": begun}],
+        continue_final_message=True,
+        add_generation_prompt=False,
+        guided_regex="x+",
+    )
+    assert parameters(server).guided_reasoning == markers
+
+
 async def test_lmi_chats(server: RunningServer) -> None:
     server.scripted.enqueue(Script(THOUGHT), Script(THOUGHT))
     whole = (await server.post("/invocations", {"messages": MESSAGES})).json()
