@@ -34,6 +34,17 @@ async def test_turns_of_a_chat_and_system_prompts_stay_together() -> None:
     assert await enter(router, replicas, prompt(1)[1:]) is not first
 
 
+@in_virtual_time
+async def test_a_replica_that_accepts_no_requests_gets_none_for_its_prefixes() -> None:
+    router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(3)]
+    first = await enter(router, replicas, prompt(1))
+    others = [each for each in replicas if each is not first]
+    for each in others:
+        each.isolation.tokens = 10_000
+    assert await enter(router, others, prompt(1)) is others[0]
+    assert await enter(router, replicas, prompt(1)) is first
+
+
 @pytest.mark.parametrize(("shared", "held"), [(63, 0), (100, 64), (600, 512), (1100, 1024), (1300, 1280)])
 @in_virtual_time
 async def test_prefixes_are_compared_in_blocks_that_grow(shared: int, held: int) -> None:
