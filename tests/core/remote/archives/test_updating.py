@@ -100,6 +100,14 @@ async def test_download_begins_anew_where_it_cannot_be_resumed(web: ArchiveServe
     assert files_below(await fetch(RemoteModel(url))) == expected
 
 
+async def test_nothing_is_resumed_by_a_weak_validator(web: ArchiveServer) -> None:
+    """Two files with the same weak validator may differ in their bytes."""
+    url = web.put("mine.zip", zip_of(FILES), 'W/"1"')
+    web.fault = cut_off_at(1_000_000)
+    assert files_below(await fetch(RemoteModel(url))) == FILES
+    assert ["Range" in headers for _, headers in web.requests] == [False, False]
+
+
 async def test_rest_of_another_file_is_not_taken_for_that_of_the_first(web: ArchiveServer) -> None:
     first, second = (tar_of({"weights": each * 3_000_000}, compressed=False) for each in (b"1", b"2"))
     url, cut = web.put("mine.tar", first), cut_off_at(1_000_000)
