@@ -1,3 +1,5 @@
+import errno
+import io
 import os
 import subprocess
 import sys
@@ -42,6 +44,34 @@ def test_lines_are_written_in_order_and_flushed() -> None:
         thread.close()
     with os.fdopen(ours) as written:
         assert written.read().split() == [str(number) for number in range(100)]
+
+
+class Disk(io.StringIO):
+    """A log file on a disk that may be full."""
+
+    is_full = False
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_all_lines_that_a_full_disk_lost_are_counted() -> None:
+    disk = Disk()
+    thread = LogThread(disk)
+    thread.write("first")
+    thread.flush()
+    disk.is_full = True
+    for number in range(3):
+        thread.write(str(number))
+        thread.flush()
+    disk.is_full = False
+    thread.write("last")
+    thread.close()
+    first, _, last, told = disk.getvalue().splitlines()
+    assert (first, last) == ("first", "last")
+    assert "WARNING log: 3 lines were dropped, because " in told
 
 
 def test_an_exception_is_logged_with_its_traceback() -> None:
