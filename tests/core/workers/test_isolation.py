@@ -131,6 +131,20 @@ def test_whoever_gives_up_waiting_holds_nobody_up(let_in: bool) -> None:
     given_up()
 
 
+@in_virtual_time
+async def test_whoever_gives_up_as_it_is_let_in_holds_no_place() -> None:
+    isolation = Isolation()
+    suspect = await isolation.enter_trial(1)
+    leaving = start(isolation.enter())
+    await asyncio.sleep(0)
+    isolation.leave(suspect)
+    assert isolation.inside == 1, "it was let in, and its task has not run since"
+    leaving.cancel()
+    await settle()
+    assert leaving.cancelled()
+    assert (isolation.inside, isolation.tokens, isolation.sequences) == (0, 0, 0)
+
+
 class SharedEngine:
     """A worker, of whose messages only those about turns matter, and the requests of servers in it."""
 
