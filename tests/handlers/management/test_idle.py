@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.host.processes import memory_of
 from lmi_core.registry.memory_planner import Device, Need
 from lmi_core.registry.registration import Registration
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
@@ -284,6 +285,24 @@ async def test_no_model_makes_room_for_one_that_could_never_fit(server: RunningS
         "unused model would not free enough"
     )
     assert [(await describe(server, name))["state"] for name in ("first", "a")] == ["ready", "ready"]
+
+
+async def test_no_model_makes_room_if_the_memory_is_that_of_models_in_use(
+    server: RunningServer, second: Path, model_dir: ModelDirectory
+) -> None:
+    held = 200 * 1024**2
+    function = model_dir({"model.py": f"KEPT = b'x' * {held}\n{HANDLE}"}, "function")
+    assert (await register(server, function, min_worker=1, max_worker=1)).status == 200
+    assert (await register(server, second)).status == 200
+    planner = server.dispatcher.registry.memory_planner
+    planner.evicts, planner.free = True, lambda need: 0
+    needed = memory_of({"": [os.getpid()]})[""] - held // 2
+    properties = f"{SCRIPTED}required_memory_mb={needed // 1024**2}\n"
+    with server.dispatcher.models["function"].usage.call():
+        answer = await register(server, model_dir({"serving.properties": properties}, "large"))
+    assert answer.status == 507
+    assert answer.json()["error"].endswith(", and unloading every unused model would not free enough")
+    assert [(await describe(server, name))["state"] for name in ("first", "second")] == ["ready", "ready"]
 
 
 async def test_two_hundred_loads_and_unloads_leave_nothing_behind(server: RunningServer, second: Path) -> None:
