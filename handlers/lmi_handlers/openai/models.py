@@ -22,6 +22,7 @@ from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, add_request_id
 
 VERSION_HEADER = "anthropic-version"  # of Anthropic's clients
 MAX_PAGE = 1000
+MAX_DIGITS = 9  # of a number; Python refuses to read thousands
 DEFAULT_PAGE = 20
 LISTED = (AnswerForm(OpenAiModels), AnswerForm(AnthropicModels))
 SHOWN = (AnswerForm(OpenAiModel), AnswerForm(AnthropicModel))
@@ -81,7 +82,7 @@ def _to_anthropic(call: Call, content: dict[str, Any]) -> Answer:
 def _bounds(call: Call, names: list[str], backwards: bool) -> tuple[int, int]:
     """Return the start and the end of the page among the models. Raise InvalidPayload if there is no such page."""
     limit = call.query.get("limit", str(DEFAULT_PAGE))
-    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit) <= MAX_PAGE):
+    if not (limit.isdecimal() and len(limit) <= MAX_DIGITS and 1 <= int(limit) <= MAX_PAGE):
         raise InvalidPayload(f"`limit` must be a number from 1 to {MAX_PAGE}. Given: {quote(limit)}")
     if backwards:
         last = _index(call, "before_id", names)

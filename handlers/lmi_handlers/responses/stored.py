@@ -16,6 +16,7 @@ from lmi_handlers.responses.history import past_items
 
 PATH = "/v1/responses/{response_id}"
 MAX_ITEMS = 100
+MAX_DIGITS = 9  # of a number; Python refuses to read thousands
 DEFAULT_ITEMS = 20  # in a page, if the query has no limit
 
 
@@ -63,7 +64,7 @@ def _page(items: list[dict[str, Any]], call: Call) -> dict[str, Any]:
     ordered = items if order == "asc" else items[::-1]
     rest = ordered[_start(ordered, call.query.get("after")) :]
     given = call.query.get("limit", str(DEFAULT_ITEMS))
-    if not (given.isdecimal() and 1 <= int(given[:9]) <= MAX_ITEMS):
+    if not (given.isdecimal() and len(given) <= MAX_DIGITS and 1 <= int(given) <= MAX_ITEMS):
         raise InvalidPayload(f"`limit` must be an integer from 1 to {MAX_ITEMS}. Given: {quote(given)}")
     page = rest[: int(given)]
     return {

@@ -65,6 +65,7 @@ async def test_pages(server: RunningServer, query: str, names: list[str], more: 
     ("path", "status", "message"),
     [
         ("/v1/models?limit=0", 400, "`limit` must be a number from 1 to 1000. Given: '0'"),
+        (f"/v1/models?limit={'9' * 5000}", 400, "`limit` must be a number from 1 to 1000. Given: '999"),
         ("/v1/models?after_id=tre", 400, "`after_id` must be the id of a model. Given: 'tre'"),
         ("/v1/models/tre", 404, "model `tre` is not served."),
     ],

@@ -177,6 +177,8 @@ async def test_items_of_the_input(server: RunningServer) -> None:
         ("order=up", "`order` must be asc or desc. Given: 'up'"),
         ("limit=0", "`limit` must be an integer from 1 to 100. Given: '0'"),
         ("limit=101", "`limit` must be an integer from 1 to 100. Given: '101'"),
+        ("limit=0000000010", "`limit` must be an integer from 1 to 100. Given: '0000000010'"),
+        (f"limit={'0' * 8}1{'0' * 5000}", "`limit` must be an integer from 1 to 100. Given: '000000001"),
         ("limit=many", "`limit` must be an integer from 1 to 100. Given: 'many'"),
         ("after=zzz", "`after` must be the id of one of the items. Given: 'zzz'"),
     ],
@@ -184,7 +186,7 @@ async def test_items_of_the_input(server: RunningServer) -> None:
 async def test_wrong_pages(server: RunningServer, query: str, message: str) -> None:
     response = await respond(server)
     answer = await server.get(f"{PATH}/{response['id']}/input_items?{query}")
-    assert error(answer, 400)["message"] == message
+    assert error(answer, 400)["message"].startswith(message)
 
 
 async def test_cancelling_a_stream(server: RunningServer) -> None:
