@@ -59,6 +59,15 @@ async def test_batch(server: RunningServer) -> None:
     assert [request.prompt for request in server.scripted.history] == ["hi", "hi you"]
 
 
+async def test_tensors_without_rows_are_for_all_texts_of_a_batch(server: RunningServer) -> None:
+    words = tensor("stop_words", "BYTES", "x", "y", batched=False)
+    inputs = [column("text_input", "BYTES", "hi", "you"), words, EXCLUDE]
+    answer = await server.post(INFER, {"inputs": inputs})
+    assert answer.status == 200, answer.body
+    found = [(request.prompt, request.parameters.stop_sequences) for request in server.scripted.history]
+    assert found == [("hi", ["x", "y"]), ("you", ["x", "y"])]
+
+
 async def test_stream_of_a_batch(server: RunningServer) -> None:
     inputs = [column("text_input", "BYTES", "hi", "you"), tensor("stream", "BOOL", True)]
     answer = await server.post(INFER, {"inputs": inputs})
