@@ -231,6 +231,16 @@ async def test_sequences_over_grpc(server: RunningServer) -> None:
         assert await stub.ModelInfer(GRPC, metadata=[("authorization", "Bearer sk-three")])
 
 
+async def test_a_key_leaves_places_to_others_over_grpc_too(server: RunningServer) -> None:
+    async with AsyncExitStack() as stack:
+        await hold(stack, server, "greedy", {"prompt": ["a"] * 39})
+        stub = await stack.enter_async_context(stub_of(server))
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stub.ModelInfer(GRPC, metadata=[("authorization", "Bearer sk-greedy")], timeout=30)
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "this key has 40 of the 44 places in the queue of model model: 2 more" in str(raised.value.details())
+
+
 async def test_one_that_would_fit_later(server: RunningServer) -> None:
     async with AsyncExitStack() as stack:
         await hold(stack, server, "three", {"prompt": ["a", "b"]})
