@@ -62,6 +62,9 @@ async def test_the_one_that_has_waited_longest_makes_room(server: RunningServer,
 
 
 async def test_a_new_one_is_refused_where_none_waits(server: RunningServer) -> None:
+    async with raw_client(server) as ended:  # which makes no room any more
+        await ended.send(PING)
+        assert (await ended.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
     scripts = [Script(hold=True) for _ in range(FEW)]
     server.scripted.enqueue(*scripts)
     async with AsyncExitStack() as stack:
