@@ -163,6 +163,6 @@ def _scale(module: str, rank: int, config: Mapping[str, Any]) -> float:
 def _by_pattern(module: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
     """Return the value of the first pattern that the module's name ends with, as PEFT reads them."""
     for pattern, value in (patterns or {}).items():
-        if re.fullmatch(rf"(.*\.)?({pattern.removeprefix('^')})", module):
+        if re.fullmatch(rf"(.*\.)?({pattern})", module):
             return value
     return default

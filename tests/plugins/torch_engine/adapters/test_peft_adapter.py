@@ -28,6 +28,8 @@ def tensors(rank: int = 2) -> dict[str, torch.Tensor]:
         ({"use_rslora": True}, 6 / math.sqrt(2)),
         ({"alpha_pattern": {"q_proj": 1}}, 0.5),
         ({"alpha_pattern": {"k_proj": 1, r"layers\.\d+\.q_proj": 4}}, 2.0),
+        ({"alpha_pattern": {r"^layers\.\d+\.q_proj": 4}}, 2.0),
+        ({"alpha_pattern": {"^q_proj": 4}}, 3.0),  # another module, which is in no other one
         ({"r": 9, "rank_pattern": {"q_proj": 2}}, 3.0),
         ({"target_modules": "all-linear", "fan_in_fan_out": True, "modules_to_save": None, "bias": "none"}, 3.0),
     ],
