@@ -112,6 +112,8 @@ async def test_a_full_queue_and_clients_that_leave(serve: Serve, model_dir: Mode
     while value(families := await scrape(server), "lmi_requests_in_flight"):
         pass
     assert samples(families["lmi_requests_aborted"], "model", "reason") == {("model", "client_left"): 2}
+    theirs = await scrape(server, "/metrics?names=vllm")
+    assert samples(theirs["vllm:request_success"], "finished_reason") == {("abort",): 2}
     assert value(families, "lmi_generated_tokens_total") == 4
 
 
