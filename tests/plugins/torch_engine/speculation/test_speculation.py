@@ -261,6 +261,18 @@ def test_a_shared_head_is_read_by_the_draft_model_once(
     assert engine.prefix_cache.cached_tokens == 2 * len(head)
 
 
+def test_a_head_that_the_draft_model_has_not_read_is_not_shared(model_directory: ModelDirectory) -> None:
+    directory = model_directory("llama")
+    engine = with_draft_model(directory, directory, speculative_length=4)
+    assert engine.prefix_cache is not None
+    (head,) = make_prompts([3 * BLOCK_SIZE + 1])
+    run(engine, request("a", head, max_new_tokens=2, num_beams=2))
+    results = run(engine, request("b", head, max_new_tokens=20))["b"]
+    assert engine.prefix_cache.cached_tokens == 0
+    assert [len(tokens([result])) for result in results] == [5] * 4
+    assert engine.speculation.acceptance.rate == 1
+
+
 def test_beams_run_beside_speculation(model_directory: ModelDirectory, draft_directory: Path, engine: Engine) -> None:
     asked = [request("beams", PROMPT * 5, max_new_tokens=12, num_beams=3), request("greedy", PROMPT, max_new_tokens=12)]
     plain = run(engine, *asked)
