@@ -262,6 +262,8 @@ def test_compiled_guides_are_kept(engine: Engine) -> None:
 
 
 def test_a_mask_that_takes_too_long_ends_its_request_alone(engine: Engine, reference: ReferenceModel) -> None:
+    cache = engine.guides._compiler.cache
+    before = cache.bytes
     late = guided(
         "late", "regex", "x{60}((.{1,99}){1,99}){1,99}", max_new_tokens=100
     )  # cheap as far as it is tried out
@@ -273,4 +275,5 @@ def test_a_mask_that_takes_too_long_ends_its_request_alone(engine: Engine, refer
     (again,) = run(engine, late)["late"]
     assert isinstance(again, InvalidParameter)
     assert again.message == error.message
+    assert cache.bytes == before, "the refusal replaces the grammar"
     assert engine.pool.free == engine.pool.size
