@@ -134,6 +134,18 @@ async def test_who_leaves_while_it_waits_takes_no_slot() -> None:
     await last.end()
 
 
+async def test_who_leaves_while_it_waits_lets_in_whoever_needs_no_other_slot() -> None:
+    slots, _, load = await create_slots()
+    await slots.pin(A)
+    first, second, third = load.ask(B), load.ask(C), load.ask(B)
+    await settle()
+    assert load.running == ["b"]  # another of B would keep C waiting
+    await second.leave()
+    assert load.running == ["b", "b"]
+    await first.end()
+    await third.end()
+
+
 async def test_who_leaves_as_it_gets_its_slot_gives_it_back() -> None:
     slots, _, load = await create_slots()
     await slots.pin(A)
