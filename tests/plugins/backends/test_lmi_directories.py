@@ -234,6 +234,7 @@ def test_containers_short_variables(model_dir: ModelDirectory, plugins: Plugins)
             "hf_overrides",
             {"rope_theta": 1e6, "rope_scaling": {"type": "linear"}, "a": 1},
         ),
+        ('option.rope_theta=1e6\noption.hf_overrides={"rope_theta": 5}', "hf_overrides", {"rope_theta": 5}),
         ("option.guided_decoding_backend=outlines", "structured_outputs_config", {"backend": "outlines"}),
         ("option.limit_mm_per_prompt=image=4,video=1", "limit_mm_per_prompt", {"image": 4, "video": 1}),
         (
