@@ -211,7 +211,10 @@ def test_preempted_searches_begin_anew(
     assert isinstance(first, GenerationStep)
     assert [token.id for token in first.prefill or []] == [5, 6]
     for each in searches:
-        assert found_ids(results[each.request_id]) == expected(reference(architecture), each.prompt_ids, 30, 3)
+        found = results[each.request_id]
+        assert found_ids(found) == expected(reference(architecture), each.prompt_ids, 30, 3)
+        cached = [step.cached_tokens for step in found if isinstance(step, GenerationStep)]
+        assert cached == [0, None, None], "of its own blocks, found again later, none counts"
     for each in others:
         assert ids(results[each.request_id]) == reference_ids(reference(architecture), each.prompt_ids, 50)
     assert len(begun) > len(set(begun)) == len(searches)
