@@ -1,11 +1,16 @@
 """LMI's asynchronous mode over a real socket."""
 
+import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import orjson
 import pytest
 
-from lmi_plugins.backends.scripted import Script
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.lmi.async_facts import MODELS, SAID, ask, difference, read_facts
 from tests.handlers.lmi.test_dynamic import AutoPlugin
@@ -51,6 +56,25 @@ async def test_details_are_right_where_the_containers_are_not(
     for details in (whole["details"], last["details"]):
         assert (details["finish_reason"], details["generated_tokens"]) == (reason, count)
     assert whole["generated_text"] == last["generated_text"]
+
+
+async def test_impossible_tokens_have_the_least_log_probability_of_vllm(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = ScriptedBackend.generate
+
+    async def impossible(self: ScriptedBackend, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        async with aclosing(generate(self, request)) as steps:
+            async for step in steps:
+                for token in step.tokens:
+                    token.log_prob = -math.inf
+                yield step
+
+    monkeypatch.setattr(ScriptedBackend, "generate", impossible)
+    whole = (await server.post("/invocations", DETAILS)).json()
+    lines = (await server.post("/invocations", DETAILS | STREAM)).json_lines()
+    for tokens in (whole["details"]["tokens"], [line["token"] for line in lines]):
+        assert {token["logprob"] for token in tokens} == {-9999}
 
 
 async def test_a_stream_of_several_sequences_has_the_text_of_each(server: RunningServer) -> None:
