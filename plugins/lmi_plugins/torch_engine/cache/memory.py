@@ -18,27 +18,38 @@ CPU_SHARE = 0.25  # of the available memory
 CUDA_SHARE = 0.9  # of the memory that is free once the model is loaded
 
 
-def count_blocks(
-    options: EngineOptions,
-    block_bytes: int,
-    max_length: int,
-    device: torch.device,
-    block_size: int = BLOCK_SIZE,
-    state_bytes: int = 0,
-) -> int:
-    """Return the number of blocks that all rows need at full length, or the number that fit in memory.
-
-    `state_bytes` of the free memory, but at most half of it, are reserved for other states.
-    """
-    needed = options.max_batch_size * blocks_for(max_length, block_size)
+def cache_memory(options: EngineOptions, device: torch.device) -> int:
+    """Return the bytes for the cache, by the options or as far as memory is free."""
     memory = options.kv_cache_memory
     if memory is None and options.gpu_memory_utilization is not None:
         memory = memory_within(options.gpu_memory_utilization, device)
     if memory is None:
         memory = available_memory(device, options.kv_cache_share) // options.replicas_on_device
+    return memory
+
+
+def count_blocks(
+    options: EngineOptions,
+    block_bytes: int,
+    max_length: int,
+    memory: int,
+    block_size: int = BLOCK_SIZE,
+    state_bytes: int = 0,
+) -> int:
+    """Return the number of blocks that all rows need at full length, or the number that fit in the cache's memory.
+
+    At most half of the free memory is reserved for states, of which each row has `state_bytes`.
+    """
+    needed = options.max_batch_size * blocks_for(max_length, block_size)
     if options.kv_cache_memory is None:
-        memory -= min(state_bytes, memory // 2)
+        # Each sequence has two, because they are copied when the sequences of a step change, and as many are kept.
+        memory -= min(3 * state_bytes * options.max_batch_size, memory // 2)
     return max(1, min(needed, memory // max(block_bytes, 1)))
+
+
+def count_kept_states(options: EngineOptions, state_bytes: int, memory: int) -> int:
+    """Return how many states, in a third of the memory for states, are kept for later sequences."""
+    return min(options.max_batch_size, memory // 2 // 3 // state_bytes)
 
 
 def memory_within(utilization: float, device: torch.device) -> int | None:

@@ -11,7 +11,7 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, open_store, require_store
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.cache.kept_states import KeptStates
-from lmi_plugins.torch_engine.cache.memory import count_blocks
+from lmi_plugins.torch_engine.cache.memory import cache_memory, count_blocks, count_kept_states
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.engine.output_processor import OutputProcessor
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
@@ -57,7 +57,8 @@ class Engine:
         length = context_length(model.config, options.max_model_len)
         self.runner = runner = choose_runner(model, length, options)
         draft_model = load_draft_model(options, model, runner, length)
-        self.pool, cache_bytes = _allocate_cache(options, runner, draft_model, length, model.device)
+        memory = cache_memory(options, model.device)
+        self.pool, cache_bytes = _allocate_cache(options, runner, draft_model, length, memory)
         runner.adapters = open_store(options, model, runner.run_tokens) if options.enable_lora else None
         self.limits = EngineLimits(
             max_length=min(length, self.pool.size * self.pool.block_size),
@@ -68,7 +69,7 @@ class Engine:
         )
         ends, vocabulary = self.limits.eos_token_ids, self.limits.vocabulary
         self.guides = GuideQueue(GuideCompiler(tokenizer, vocabulary, ends, options.guide_limits))
-        self.prefix_cache = _prefix_cache(options, runner, self.pool, draft_model)
+        self.prefix_cache = _prefix_cache(options, runner, self.pool, draft_model, memory)
         self.scheduler = Scheduler(
             self.pool,
             options.max_batch_size,
@@ -215,13 +216,11 @@ class Engine:
 
 
 def _allocate_cache(
-    options: EngineOptions, runner: ModelRunner, draft_model: DraftModel | None, length: int, device: torch.device
+    options: EngineOptions, runner: ModelRunner, draft_model: DraftModel | None, length: int, memory: int
 ) -> tuple[BlockPool, int]:
-    """Allocate the KV cache; return its blocks and its bytes."""
+    """Allocate the KV cache in this many bytes; return its blocks and its bytes."""
     block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
-    # Each sequence has two, because they are copied when the sequences of a step change, and as many are kept.
-    states = 3 * runner.state_bytes * options.max_batch_size
-    blocks = count_blocks(options, block_bytes, length, device, runner.block_size, states)
+    blocks = count_blocks(options, block_bytes, length, memory, runner.block_size, runner.state_bytes)
     runner.allocate(blocks)
     if draft_model is not None:
         draft_model.allocate(blocks)
@@ -229,10 +228,12 @@ def _allocate_cache(
 
 
 def _prefix_cache(
-    options: EngineOptions, runner: ModelRunner, pool: BlockPool, draft_model: DraftModel | None
+    options: EngineOptions, runner: ModelRunner, pool: BlockPool, draft_model: DraftModel | None, memory: int
 ) -> PrefixCache | None:
     """Return the prefix cache; None without one."""
     if not options.enable_prefix_caching or not runner.paged:
         return None
-    states = KeptStates(options.max_batch_size, pool.block_size, fixed_state) if runner.state_bytes else None
-    return PrefixCache(pool, draft_model is not None, states)
+    if not runner.state_bytes:
+        return PrefixCache(pool, draft_model is not None)
+    kept = count_kept_states(options, runner.state_bytes, memory)
+    return PrefixCache(pool, states=KeptStates(kept, pool.block_size, fixed_state)) if kept else None

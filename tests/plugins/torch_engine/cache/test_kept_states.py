@@ -175,3 +175,12 @@ def test_short_beginnings_are_computed_again(model_directory: ModelDirectory, mo
     engine = make_engine(model_directory("qwen3_5_text"))
     short, long = make_prompts([BLOCK + 3, 2 * BLOCK + 1])
     assert [ask(engine, prompt)[1] for prompt in (short, short, long, long)] == [0, 0, 0, 2 * BLOCK]
+
+
+def test_without_memory_for_states_there_is_no_cache(
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = model_directory("qwen3_5_text")
+    state = make_engine(directory).runner.state_bytes
+    monkeypatch.setattr("lmi_plugins.torch_engine.cache.memory.available_memory", lambda *_: 6 * state - 1)
+    assert make_engine(directory).prefix_cache is None
