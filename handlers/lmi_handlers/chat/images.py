@@ -3,6 +3,7 @@
 import asyncio
 import binascii
 from base64 import b64decode
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from lmi_handlers.chat.request import ChatRequest
 LINKS = ("http://", "https://")
 ANY_HOST = "*"
 MAX_REDIRECTS = 3
+IN_PROMPT = "![]("  # the beginning of an image in TGI's prompts, before its link and a closing parenthesis
 HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity"}  # a compressed body could expand to any size
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one time limit for all redirects
 
@@ -51,6 +53,33 @@ def image_parts(payload: ChatRequest) -> list[tuple[str, ContentPart]]:
         for j, part in enumerate(message.content or ())
         if part.image_url is not None
     ]
+
+
+def images_in_prompt(
+    prompt: str, parameters: Mapping[str, object], model: ServedModel
+) -> tuple[str, tuple[ImageSource, ...]]:
+    """Return a prompt of TGI's with placeholders for its images, and these.
+
+    As in TGI, other models than vision models read it unchanged. Raise InvalidPayload for too many images.
+    """
+    backend, options = model.backend, model.options
+    if not backend.max_images:
+        return prompt, ()
+    first, *others = prompt.split(IN_PROMPT)
+    written, urls = [first], list[str]()
+    for piece in others:
+        url, closed, rest = piece.partition(")")
+        if closed:
+            urls.append(url)
+            written += [backend.image_placeholder(len(urls)) or "", rest]
+        else:
+            written += [IN_PROMPT, piece]
+    most = min(backend.max_images, options.max_images)
+    if len(urls) > most:
+        raise InvalidPayload(f"`inputs` must contain at most {most} images. Given: {len(urls)}")
+    if urls and parameters.get("return_full_text"):
+        raise InvalidPayload("`parameters.return_full_text` cannot be used with images in `inputs`")
+    return "".join(written), tuple(image_source(url, "inputs", options) for url in urls)
 
 
 def _too_many(place: str, most: int, field: str, backend: Backend[Any]) -> str:

@@ -15,6 +15,7 @@ from lmi_core.embedding_backend import is_reranker
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
 from lmi_core.formatter import OutputFormatter, join_events
+from lmi_core.generation.images import ImageSource
 from lmi_core.generation.parameters import ParametersObject
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
@@ -26,6 +27,7 @@ from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.statuses import Statuses, front_end_error
 from lmi_handlers.chat.generation import ChatForm, chat_generation
+from lmi_handlers.chat.images import images_in_prompt
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.embedding_inputs import EmbeddingPayload
 from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
@@ -295,12 +297,14 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
     parameters, names = translate(given, _names(given))
     if grammar is not None:
         use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
+    images: tuple[ImageSource, ...] = ()
     if model.options.tgi_compat:
+        prompt, images = images_in_prompt(prompt, parameters, model)
         sample_as_tgi(parameters)
         parameters.setdefault("details", True)
     if model.options.asynchronous:
         async_mode.sample_as_vllm(parameters)
-    return GenerationRequest(prompt, parameters, names=names)
+    return GenerationRequest(prompt, parameters, names=names, images=images)
 
 
 def _names(given: Mapping[str, Any]) -> dict[str, str]:

@@ -12,7 +12,6 @@ from lmi_core.embedding_backend import is_reranker, require_embeddings, require_
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation.images import ImageSource
 from lmi_core.generation.parameters import MAX_STOPS
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
@@ -20,7 +19,7 @@ from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.base.tokenizing import described_model
-from lmi_handlers.chat.images import image_source
+from lmi_handlers.chat.images import images_in_prompt
 from lmi_handlers.fields.embedding_inputs import read_embedding_call
 from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
@@ -32,8 +31,6 @@ from lmi_schemas.tgi_errors import error_object
 STATUSES = Statuses(
     invalid=422, overloaded=429, generation_failed=424, generation_timeout=500, aborted=500, out_of_memory=500
 )
-
-IMAGE = "![]("  # the beginning of an image in TGI's prompts, before its link and a closing parenthesis
 
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
@@ -119,9 +116,7 @@ class TgiHandler(Handler):
         if formatter.one_sequence:
             refuse_hidden_sequences(parameters, names)
         fits_context = given.max_new_tokens is None
-        prompt, images = _with_images(payload.inputs, model)
-        if images and parameters.get("return_full_text"):
-            raise InvalidPayload("`parameters.return_full_text` cannot be used with images in `inputs`")
+        prompt, images = images_in_prompt(payload.inputs, parameters, model)
         request = GenerationRequest(prompt, parameters, names=names, fits_context=fits_context, images=images)
         return Generation((request,), formatter, ignored=ignored)
 
@@ -136,26 +131,3 @@ def _formatter(path: str, stream: bool | None) -> OutputFormatter:
     if stream not in (streams, None):
         raise InvalidPayload(f"`stream` must be {str(streams).lower()} on {path}. Given: {stream}")
     return TgiStreamFormatter() if streams else TgiObjectFormatter()
-
-
-def _with_images(prompt: str, model: ServedModel) -> tuple[str, tuple[ImageSource, ...]]:
-    """Return a prompt with placeholders for its images; as in TGI, other models than vision models read it unchanged.
-
-    Raise InvalidPayload for too many images.
-    """
-    backend, options = model.backend, model.options
-    if not backend.max_images:
-        return prompt, ()
-    first, *others = prompt.split(IMAGE)
-    written, urls = [first], list[str]()
-    for piece in others:
-        url, closed, rest = piece.partition(")")
-        if closed:
-            urls.append(url)
-            written += [backend.image_placeholder(len(urls)) or "", rest]
-        else:
-            written += [IMAGE, piece]
-    most = min(backend.max_images, options.max_images)
-    if len(urls) > most:
-        raise InvalidPayload(f"`inputs` must contain at most {most} images. Given: {len(urls)}")
-    return "".join(written), tuple(image_source(url, "inputs", options) for url in urls)

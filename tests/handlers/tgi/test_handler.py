@@ -322,10 +322,12 @@ async def test_golden_transcript(server: RunningServer, form: str, case: str) ->
 
 
 async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
-    directory = model_dir({"serving.properties": "option.rolling_batch=seeing\noption.max_images=2\n"})
+    directory = model_dir(
+        {"serving.properties": "option.rolling_batch=seeing\noption.max_images=2\noption.tgi_compat=true\n"}
+    )
     server = await serve(directory, plugins=[SeeingPlugin()])
     one, two = (f"![](data:image/png;base64,{b64encode(data).decode()})" for data in (b"one", b"two"))
-    for path in ("/generate", "/generate_stream", "/"):
+    for path in ("/generate", "/generate_stream", "/", "/invocations"):
         answer = await server.post(path, {"inputs": f"{one}What is this? {two}\n\n"})
         assert answer.status == 200, answer.body
         latest = server.scripted.history[-1]
