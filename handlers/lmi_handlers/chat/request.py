@@ -51,6 +51,8 @@ class ReasoningEffort(RequestPart):
         None, description="The same as `reasoning_effort`, which takes precedence."
     )
     enabled: bool | None = Field(None, description="false means the effort none, unless there is an `effort`.")
+    exclude: bool | None = Field(None, description="true is the same as `include_reasoning`: false.")
+    max_tokens: int | None = Field(None, ge=0, description="The same as `thinking_token_budget`.")
 
 
 def _as_effort(given: object) -> object:
@@ -108,6 +110,15 @@ class ChatRequest(ChatFields):
     echo: bool | None = Field(
         None, description="Return the last message, if it is the assistant's, followed by the answer."
     )
+
+    @model_validator(mode="after")
+    def _take_reasoning(self) -> "ChatRequest":
+        if self.reasoning is not None:
+            if self.include_reasoning is None and self.reasoning.exclude:
+                self.include_reasoning = False
+            if self.thinking_token_budget is None:
+                self.thinking_token_budget = self.reasoning.max_tokens
+        return self
 
     @model_validator(mode="after")
     def _chat_fields_agree(self) -> "ChatRequest":

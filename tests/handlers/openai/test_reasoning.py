@@ -136,10 +136,13 @@ async def test_reasoning_that_is_turned_off(server: RunningServer, fields: dict[
     assert found == EMPTY_MESSAGE | {"role": "assistant", "content": "Yes."}
 
 
+@pytest.mark.parametrize("fields", [{"include_reasoning": False}, {"reasoning": {"exclude": True, "max_tokens": 9}}])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_reasoning_is_left_out(server: RunningServer, stream: bool) -> None:
+async def test_reasoning_is_left_out(server: RunningServer, stream: bool, fields: dict[str, Any]) -> None:
     server.scripted.enqueue(Script(THOUGHT))
-    answer = await chat(server, include_reasoning=False, stream=stream)
+    answer = await chat(server, **fields, stream=stream)
+    budget = parameters(server).reasoning_budget
+    assert (budget and budget.tokens) == fields.get("reasoning", {}).get("max_tokens")
     assert b"Let" not in answer.body
     assert b'"reasoning":"' not in answer.body
     assert b"Yes," in answer.body
