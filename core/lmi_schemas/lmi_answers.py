@@ -26,6 +26,8 @@ class LmiSequence(LmiEnd):
 
     tokens: list[LmiToken]
     generated_text: str
+    top_tokens: NotRequired[list[list[LmiTopToken]]]
+    prefill: NotRequired[list[LmiToken]]
 
 
 class LmiStreamDetails(LmiEnd):
@@ -67,12 +69,25 @@ class TgiCompatToken(TgiCompatTopToken):
     top_tokens: NotRequired[list[TgiCompatTopToken]]
 
 
-class TgiCompatEnd(LmiEnd):
+class TgiCompatSequenceEnd(LmiEnd):
+    """The details that every sequence has with `option.tgi_compat`."""
+
+    seed: int | None
+    prefill: list[TgiCompatToken]
+
+
+class TgiCompatSequence(TgiCompatSequenceEnd):
+    """A further sequence of an answer with `option.tgi_compat`."""
+
+    tokens: list[TgiCompatTopToken]
+    generated_text: str
+    top_tokens: NotRequired[list[list[TgiCompatTopToken]]]
+
+
+class TgiCompatEnd(TgiCompatSequenceEnd):
     """The details of the end with `option.tgi_compat`."""
 
     inputs: str
-    seed: int | None
-    prefill: list[TgiCompatToken]
 
 
 class TgiCompatDetails(TgiCompatEnd):
@@ -80,7 +95,7 @@ class TgiCompatDetails(TgiCompatEnd):
 
     tokens: list[TgiCompatTopToken]
     top_tokens: NotRequired[list[list[TgiCompatTopToken]]]
-    best_of_sequences: NotRequired[list[LmiSequence]]
+    best_of_sequences: NotRequired[list[TgiCompatSequence]]
 
 
 TgiCompatAnswer = TypedDict("TgiCompatAnswer", {"generated_text": str, "details": NotRequired[TgiCompatDetails]})

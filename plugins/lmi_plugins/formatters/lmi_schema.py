@@ -42,25 +42,40 @@ def has_details(output: GenerationOutput) -> bool:
 
 def details(output: GenerationOutput) -> JsonObject:
     """Return the details of a whole answer, with its tokens and the other sequences."""
-    best = output.best_sequence
-    whole = stream_details(output) | {"tokens": json_list(map(token_object, best.tokens))}
-    if getattr(output.parameters, "top_n_tokens", None):  # a backend's own parameters may not include it
-        whole["top_tokens"] = [token_objects(token.top_tokens or []) for token in best.tokens]
-    asked_for = output.parameters.num_answers
-    count = asked_for if asked_for > 1 else len(output.sequences)  # a single answer contains all candidates
-    others = [sequence for sequence in output.best_sequences(count) if sequence is not best]
+    whole = stream_details(output) | _token_details(output, output.best_sequence)
+    others = other_sequences(output)
     if others:
         whole["best_of_sequences"] = [_best_of_sequence(output, sequence) for sequence in others]
     return whole
 
 
-def _best_of_sequence(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObject:
+def other_sequences(output: GenerationOutput) -> list[GeneratedSequence]:
+    """Return the sequences of `best_of_sequences`, the most likely first."""
+    asked_for = output.parameters.num_answers
+    count = asked_for if asked_for > 1 else len(output.sequences)  # a single answer contains all candidates
+    return [sequence for sequence in output.best_sequences(count) if sequence is not output.best_sequence]
+
+
+def sequence_end(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObject:
+    """Return the members of another sequence's object that do not depend on the form of tokens."""
     return {
         "finish_reason": sequence.finish_reason,
         "generated_tokens": len(sequence.tokens),
-        "tokens": json_list(map(token_object, sequence.tokens)),
         "generated_text": output.full_text(sequence),
     }
+
+
+def _best_of_sequence(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObject:
+    other = sequence_end(output, sequence) | _token_details(output, sequence)
+    prefill = output.prefill[output.prompt_index]
+    return other if prefill is None else other | {"prefill": token_objects(prefill)}
+
+
+def _token_details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObject:
+    tokens: JsonObject = {"tokens": json_list(map(token_object, sequence.tokens))}
+    if getattr(output.parameters, "top_n_tokens", None):  # a backend's own parameters may not include it
+        tokens["top_tokens"] = [token_objects(token.top_tokens or []) for token in sequence.tokens]
+    return tokens
 
 
 def error_object(error: LmiError) -> JsonObject:

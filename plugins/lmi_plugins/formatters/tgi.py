@@ -6,7 +6,7 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, Variant
-from lmi_core.generation.output import GenerationOutput, Token
+from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
 from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_plugins.formatters import lmi_schema
 from lmi_plugins.formatters.json import JsonFormatter
@@ -43,6 +43,13 @@ def details(output: GenerationOutput, of_request: lmi_schema.JsonObject) -> lmi_
     }
 
 
+def _token_details(output: GenerationOutput, sequence: GeneratedSequence) -> lmi_schema.JsonObject:
+    tokens: lmi_schema.JsonObject = {"tokens": [token_object(token) for token in sequence.tokens]}
+    if output.parameters.num_top_tokens:
+        tokens["top_tokens"] = [top_tokens(token) for token in sequence.tokens]
+    return tokens
+
+
 class TgiJsonFormatter(JsonFormatter):
     """A formatter that writes an array of one object or, for a failed request, an error object."""
 
@@ -58,11 +65,13 @@ class TgiJsonFormatter(JsonFormatter):
     def whole(self, output: GenerationOutput) -> lmi_schema.JsonObject:
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
         if lmi_schema.has_details(output):
-            best = output.best_sequence.tokens
-            tokens = [token_object(token) for token in best]
-            shown = details(output, lmi_schema.details(output)) | {"tokens": tokens}
-            if output.parameters.num_top_tokens:
-                shown["top_tokens"] = [top_tokens(token) for token in best]
+            shown = details(output, lmi_schema.stream_details(output)) | _token_details(output, output.best_sequence)
+            others = lmi_schema.other_sequences(output)
+            if others:
+                shown["best_of_sequences"] = [
+                    details(output, lmi_schema.sequence_end(output, other)) | _token_details(output, other)
+                    for other in others
+                ]
             answer["details"] = orjson.Fragment(encode_spaced(shown))
         return answer
 

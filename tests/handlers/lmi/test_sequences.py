@@ -94,6 +94,30 @@ async def test_likeliest_tokens_as_tgi_has_them(serve: Serve, model_dir: ModelDi
     assert "top_tokens" not in event
 
 
+async def test_the_other_sequences_have_the_details_asked_for(server: RunningServer) -> None:
+    answer = await ask(server, n=2, details=True, max_new_tokens=2, top_n_tokens=2, decoder_input_details=True)
+    details = answer.json()["details"]
+    (other,) = details["best_of_sequences"]
+    assert other["top_tokens"] == [token["top_tokens"] for token in other["tokens"]]
+    assert other["top_tokens"][0][0]["log_prob"] == -0.5
+    assert other["prefill"] == details["prefill"]
+
+
+@pytest.mark.parametrize("given", [{}, {"top_n_tokens": 2, "decoder_input_details": True}])
+async def test_the_other_sequences_as_tgi_has_them(
+    serve: Serve, model_dir: ModelDirectory, given: dict[str, Any]
+) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.tgi_compat=true\n"}))
+    (answer,) = (await ask(server, n=2, max_new_tokens=1, seed=7, **given)).json()
+    details = answer["details"]
+    (other,) = details.pop("best_of_sequences")
+    assert set(other) == set(details) - {"inputs"} | {"generated_text"}
+    assert (other["seed"], other["prefill"]) == (7, details["prefill"])
+    for tokens in (other["tokens"], *other.get("top_tokens", ())):
+        assert {frozenset(token) for token in tokens} == {frozenset(("id", "text", "log_prob", "logprob", "special"))}
+    assert other["tokens"][0]["logprob"] == -0.5
+
+
 async def test_a_cut_prompt(server: RunningServer) -> None:
     answer = await ask(server, truncate=2, details=True, decoder_input_details=True, max_new_tokens=1)
     assert "".join(token["text"] for token in answer.json()["details"]["prefill"]) == " Deep Learning?"
