@@ -41,30 +41,45 @@ def get_details_dict(request_output: TextGenerationOutput, include_tokens: bool 
     best = request_output.sequences[request_output.best_sequence_index]
     if not request.parameters.get("details", request.tgi_compat):
         return {"finish_reason": best.finish_reason} if best.finish_reason == "error" else {}
-    details = {
-        "finish_reason": best.finish_reason,
-        "generated_tokens": len(best.tokens),
-        "inputs": request.input_text,
-    }
+    best_index = request_output.best_sequence_index
+    return _sequence_details(request_output, best_index, include_tokens, inputs=request.input_text)
+
+
+def _sequence_details(
+    request_output: TextGenerationOutput, sequence_index: int, include_tokens: bool = True, **own: str
+) -> dict[str, Any]:
+    sequence = request_output.sequences[sequence_index]
+    parameters = request_output.input.parameters
+    details: dict[str, Any] = {"finish_reason": sequence.finish_reason, "generated_tokens": len(sequence.tokens), **own}
     if include_tokens:
-        details["tokens"] = request_output.get_tokens_as_dict(request_output.best_sequence_index)
-    if request.parameters.get("decoder_input_details"):
+        details["tokens"] = request_output.get_tokens_as_dict(sequence_index)
+    if parameters.get("decoder_input_details"):
         details["prefill"] = request_output.get_prompt_tokens_as_dict()
-    if (request.parameters.get("top_n_tokens") or 0) > 0:
-        details["top_tokens"] = request_output.get_top_tokens_as_dict(request_output.best_sequence_index)
+    if (parameters.get("top_n_tokens") or 0) > 0:
+        details["top_tokens"] = request_output.get_top_tokens_as_dict(sequence_index)
     return details
 
 
 def _json_output_formatter(request_output: TextGenerationOutput) -> str:
     """Return the whole answer for the last token, and "" for the others."""
-    best = request_output.sequences[request_output.best_sequence_index]
+    request: Any = request_output.input
+    best_index = request_output.best_sequence_index
+    best = request_output.sequences[best_index]
     best.get_next_token()
     if not request_output.finished or best.has_next_token():
         return ""
     answer: dict[str, Any] = {"generated_text": get_generated_text(best, request_output)}
-    if details := get_details_dict(request_output):
+    details = get_details_dict(request_output)
+    if others := request_output.other_sequences_indices:  # then there are details even if none are requested
+        details = _sequence_details(request_output, best_index, inputs=request.input_text)
+        texts = [get_generated_text(request_output.sequences[index], request_output) for index in others]
+        details["best_of_sequences"] = [
+            _sequence_details(request_output, index, generated_text=text)
+            for index, text in zip(others, texts, strict=True)
+        ]
+    if details:
         answer["details"] = details
-    return json.dumps([answer] if request_output.input.tgi_compat else answer, ensure_ascii=False)
+    return json.dumps([answer] if request.tgi_compat else answer, ensure_ascii=False)
 
 
 def _jsonlines_output_formatter(request_output: TextGenerationOutput) -> str:

@@ -38,6 +38,22 @@ async def test_lmis_own_answers(
     assert ("prefill" in got.get("details", {})) == ("decoder_input_details" in parameters)
 
 
+@pytest.mark.parametrize("properties", ["", "option.tgi_compat=true\n"])
+@pytest.mark.parametrize("parameters", [{}, {"details": True, "top_n_tokens": 1, "decoder_input_details": True}])
+async def test_lmis_own_answer_has_the_other_sequences(
+    serve: Serve, model_dir: ModelDirectory, properties: str, parameters: dict[str, Any]
+) -> None:
+    script = SCRIPT.format(form="_json_output_formatter")
+    server = await serve(model_dir({"serving.properties": SCRIPTED + properties, "model.py": script}))
+    body = {"inputs": "What?", "parameters": {"n": 2, "max_new_tokens": 1, **parameters}}
+    answer = (await server.post("/invocations", body)).json()
+    details = (answer[0] if properties else answer)["details"]
+    (other,) = details.pop("best_of_sequences")
+    assert set(other) == set(details) - {"inputs"} | {"generated_text"}
+    assert (other["generated_text"], details["inputs"]) == ("DEEP", "What?")
+    assert other["tokens"][0]["logprob" if properties else "log_prob"] == -0.5
+
+
 async def test_lmis_own_lines(serve: Serve, model_dir: ModelDirectory) -> None:
     script = SCRIPT.format(form="_jsonlines_output_formatter")
     server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
