@@ -85,7 +85,7 @@ def _json_output_formatter(request_output: TextGenerationOutput) -> str:
 def _jsonlines_output_formatter(request_output: TextGenerationOutput) -> str:
     """Return the line of the next token; the last one has the whole text and the details."""
     best = request_output.sequences[request_output.best_sequence_index]
-    token, _, is_last = best.get_next_token()[:3]
+    token, *_, is_last = best.get_next_token()
     if token is None:
         return ""
     line: dict[str, Any] = {"token": token.as_tgi_dict() if request_output.input.tgi_compat else token.as_dict()}

@@ -12,8 +12,7 @@ def number_the_tokens(request_output: RequestOutput):
     seq = request_output.sequences[request_output.best_sequence_index]
     out = ""
     while seq.has_next_token():
-        token, first_token, last_token = seq.get_next_token()
-        index = 0 if first_token else seq.tokens.index(token)
+        token, index, _first_token, last_token = seq.get_next_token()
         out += f"{index}:{token.as_dict()['text'].strip()};"
         if last_token:
             out += json.dumps({"text": text_of(seq), "score": seq.cumulative_log_prob})

@@ -1,5 +1,6 @@
 """Detection of a formatter function's contract from its signature and annotations."""
 
+import ast
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -141,6 +142,23 @@ def _read(function: Function, parameter: inspect.Parameter, signs: _Evidence[C],
     return Reading(
         likely,
         f"`{parameter.name}` has no annotation, and the attributes that the function uses do not decide it either",
+    )
+
+
+def numbers_tokens(function: Function) -> bool:
+    """Return whether the function's file unpacks four values of `get_next_token`, as LMI returns since v0.32."""
+    try:
+        lines, _ = inspect.findsource(inspect.unwrap(function))
+    except (OSError, TypeError):  # no source
+        return False
+    return any(
+        isinstance(node.targets[0], ast.Tuple)
+        and len(node.targets[0].elts) == 4
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and node.value.func.attr == "get_next_token"
+        for node in ast.walk(ast.parse("".join(lines)))
+        if isinstance(node, ast.Assign)
     )
 
 

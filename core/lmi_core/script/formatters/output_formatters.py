@@ -12,7 +12,7 @@ from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput, GenerationStep
 from lmi_core.script.djl_names.outputs import BYTES, TEXT
-from lmi_core.script.formatters.contracts import OutputContract, Reading, read_output_contract
+from lmi_core.script.formatters.contracts import OutputContract, Reading, numbers_tokens, read_output_contract
 from lmi_core.script.formatters.engine_response import EngineResponse, plain
 from lmi_core.script.formatters.frames import (
     WHOLE,
@@ -39,13 +39,15 @@ class FormatterFunction:
     directory: Path
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    numbers_tokens: bool = False  # whether `get_next_token` returns the token's index too
 
 
 def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:
     """Return the function with its contract. Raise ConfigurationError if it follows no contract."""
     mark = getattr(function, OUTPUT_MARK, None) or OutputMark(getattr(function, "__name__", "output_formatter"))
     reading = read_output_contract(function, own_decorator=mark.own)
-    return FormatterFunction(mark.name, function, reading, directory, mark.content_type, mark.headers)
+    numbered = numbers_tokens(function)
+    return FormatterFunction(mark.name, function, reading, directory, mark.content_type, mark.headers, numbered)
 
 
 def custom_formatter(custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> "CustomFormatter":
@@ -187,7 +189,7 @@ class RequestOutputFormatter(PieceFormatter):
     def results(self, output: GenerationOutput) -> list[Any]:
         request_output = self._outputs.get(output.prompt_index)
         if request_output is None:
-            request_output = new_request_output(output, self.context, stream=not self.whole)
+            request_output = new_request_output(output, self.context, not self.whole, self.custom.numbers_tokens)
             self._outputs[output.prompt_index] = request_output
         return [self.call(request_output) for _ in add_tokens(request_output, output)]
 
@@ -209,7 +211,7 @@ class LegacyFormatter(RequestOutputFormatter):
 
     def call(self, request_output: TextGenerationOutput) -> Any:
         sequence = request_output.sequences[request_output.best_sequence_index]
-        token, first, last = sequence.get_next_token()[:3]
+        token, *_, first, last = sequence.get_next_token()
         details, generated_text = legacy_details(request_output, last=bool(last))
         return self.custom.function(token, first, last, details, generated_text, request_output.request_id)
 

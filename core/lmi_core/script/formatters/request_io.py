@@ -41,6 +41,7 @@ class Sequence:
     finish_reason: str | None = None
     stop_reason: str | None = None
     _last_token_index: int | None = None
+    _numbers_tokens: bool = False
     _next_token: int = field(init=False, default=0)
     _next_top_tokens: int = field(init=False, default=0)
 
@@ -63,12 +64,13 @@ class Sequence:
     def has_next_top_tokens(self) -> bool:
         return self._next_top_tokens < len(self.top_tokens)
 
-    def get_next_token(self) -> tuple[Token | None, bool, bool]:
-        """Return `(token, is_first, is_last)`."""
-        if not self.has_next_token():
-            return None, False, False
-        index, self._next_token = self._next_token, self._next_token + 1
-        return self.tokens[index], index == 0, index == self._last_token_index
+    def get_next_token(self) -> tuple[Any, ...]:
+        """Return `(token, is_first, is_last)`, or `(token, index, is_first, is_last)` for callers that unpack these."""
+        has_next, index = self.has_next_token(), self._next_token
+        token = self.tokens[index] if has_next else None
+        self._next_token += has_next
+        number = (index if has_next else 0,) if self._numbers_tokens else ()
+        return token, *number, has_next and index == 0, has_next and index == self._last_token_index
 
     def get_next_top_tokens(self) -> list[Token] | None:
         if not self.has_next_top_tokens():

@@ -9,7 +9,9 @@ from lmi_core.generation.output import GenerationOutput
 from lmi_core.script.formatters.request_io import CallContext, Sequence, TextGenerationOutput, TextInput, Token
 
 
-def new_request_output(output: GenerationOutput, context: CallContext, stream: bool) -> TextGenerationOutput:
+def new_request_output(
+    output: GenerationOutput, context: CallContext, stream: bool, numbers_tokens: bool = False
+) -> TextGenerationOutput:
     """Return an output for the prompt of the latest step; its `input` is the input formatter's object, completed."""
     request = output.request
     found = context.request_input if context.request_input is not None else TextInput()
@@ -23,7 +25,8 @@ def new_request_output(output: GenerationOutput, context: CallContext, stream: b
         found.input_ids = request.prompt_ids
         found.adapters = context.adapter
         found.tokenizer = getattr(context.tokenizer, "pretrained", context.tokenizer)
-    sequences = {place: Sequence() for place in range(len(output.sequences_of(output.prompt_index)))}
+    count = len(output.sequences_of(output.prompt_index))
+    sequences = {place: Sequence(_numbers_tokens=numbers_tokens) for place in range(count)}
     return TextGenerationOutput(request.request_id, found, sequences=sequences)
 
 

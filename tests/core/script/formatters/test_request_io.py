@@ -17,6 +17,12 @@ def test_next_token(sequence: Sequence) -> None:
     assert [tuple(rest) for _, *rest in found] == [(True, False), (False, True), (False, False)]
 
 
+def test_next_token_with_its_number(sequence: Sequence) -> None:
+    sequence._numbers_tokens = True
+    found = [sequence.get_next_token() for _ in range(3)]
+    assert [tuple(rest) for _, *rest in found] == [(0, True, False), (1, False, True), (0, False, False)]
+
+
 def test_next_top_tokens() -> None:
     sequence = Sequence()
     sequence.set_next_top_tokens([Token(1, "a")])
