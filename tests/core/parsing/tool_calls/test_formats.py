@@ -102,6 +102,7 @@ STRANGE: list[tuple[str, str, str, Calls]] = [
     ("pythonic", "[weather(city=here + there)]", "", [("weather", '{"city": "here + there"}')]),
     ("pythonic", "[weather(days=-1e999)]", "", [("weather", '{"days": "-1e999"}')]),
     ("pythonic", '[weather(city="Paris", days=3', "", [("weather", '{"city": "Paris"')]),
+    ("pythonic", "[weather(days=3, 'Paris')]", "", [("weather", '{"days": 3, "city": "Paris"}')]),
     ("lfm2", "<|tool_call_start|>Well.<|tool_call_end|>", "Well.", []),
     ("functiongemma", "<start_function_call>Well.<end_function_call>", "Well.", []),
     ("functiongemma", "<start_function_call>call:clock{a:<escape>b", "", [("clock", "")]),
