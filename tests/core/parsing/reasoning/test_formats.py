@@ -85,6 +85,13 @@ ANSWERS = [
         " is it.",
         "Yes.",
     ),
+    (
+        "openai_gptoss",
+        IN_ANALYSIS,
+        mark_text("<|end|><|start|>assistant<|channel|>analysis<|message|>It is."),
+        "It is.",
+        "",
+    ),
 ]
 
 
