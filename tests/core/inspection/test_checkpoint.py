@@ -49,6 +49,15 @@ def test_every_damaged_shard_is_told(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "own.json"])
+def test_shards_of_a_named_index(tmp_path: Path, index: str) -> None:
+    (tmp_path / index).write_text(json.dumps({"weight_map": {"a": "own-1.safetensors"}}))
+    save(tmp_path / "own-1.safetensors", WEIGHTS)
+    save(tmp_path / "model.safetensors", OTHER, data=1)
+    checkpoint = read_checkpoint(tmp_path, index)
+    assert (set(checkpoint.weights), checkpoint.pickled, checkpoint.faults) == ({"a", "b"}, [], [])
+
+
 def test_no_weights(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path).faults[0].startswith(f"{tmp_path}: no weights")
     (tmp_path / "model.gguf").touch()

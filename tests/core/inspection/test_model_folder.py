@@ -9,6 +9,7 @@ import pytest
 
 from lmi_core.inspection.checkpoint import read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder
+from lmi_core.inspection.safetensors_header import WeightFacts
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 
@@ -131,3 +132,6 @@ def test_tokenizer_of_another_model(folder: Path) -> None:
     file.write_text(json.dumps(tokenizer))
     without = "no embedding for 2 of its tokens, from 1024 ('zzz') on: the model has 1024"
     assert faults(folder) == [f": the tokenizer is not this model's: {without}"]
+    checkpoint = read_checkpoint(folder)
+    checkpoint.weights["encoder.embed_tokens.weight"] = WeightFacts("F32", (2048, 8))
+    assert inspect_folder(folder, checkpoint) == []  # the encoder's tokens are different ones
