@@ -40,9 +40,10 @@ def test_nothing_there(s3: S3Server, url: str, message: str) -> None:
     assert listing_error(url) == message
 
 
-def test_a_file_that_is_also_a_folder(s3: S3Server) -> None:
-    url = s3.put("both", FILES | {"a": b"1", "a/b": b"2"})
-    message = "the keys 'both/a' and 'both/a/b' cannot be a file and a file in a folder of that name"
+@pytest.mark.parametrize(("folder", "inner"), [("both", "a/b"), ("deeper", "a/b/c")])
+def test_a_file_that_is_also_a_folder(s3: S3Server, folder: str, inner: str) -> None:
+    url = s3.put(folder, FILES | {"a": b"1", inner: b"2"})
+    message = f"the keys '{folder}/a' and '{folder}/{inner}' cannot be a file and a file in a folder of that name"
     assert message in listing_error(url)
 
 
