@@ -161,6 +161,30 @@ async def test_full_engines_get_help_that_leaves_when_it_is_idle() -> None:
 
 
 @in_virtual_time
+async def test_a_new_idle_time_is_for_help_that_is_already_idle() -> None:
+    engines = Engines(ReplicaCount(1, 2), max_sequences=1)
+    replicas = engines.replicas
+    replicas.max_idle_time = 3600
+    await replicas.start()
+    await asyncio.gather(*engines.asking(2))
+    assert len(replicas.members) == 2
+    replicas.max_idle_time = 10
+    await replicas.scale(replicas.count)
+    await asyncio.sleep(30)
+    assert len(replicas.members) == 1
+
+
+@in_virtual_time
+async def test_restarts_of_an_engine_that_was_removed_count() -> None:
+    engines = Engines(ReplicaCount(2, 2))
+    await engines.replicas.start()
+    for each in engines.replicas.members:
+        each.restarts.count = 1 + each.number
+    await engines.replicas.scale(ONE)
+    assert (len(engines.replicas.members), engines.replicas.figures.restarts) == (1, 3)
+
+
+@in_virtual_time
 async def test_help_stays_while_the_first_engine_is_not_there() -> None:
     engines = Engines(ReplicaCount(1, 2), max_sequences=1)
     await engines.replicas.start()
