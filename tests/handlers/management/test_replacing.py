@@ -318,6 +318,38 @@ async def test_two_at_once(server: RunningServer, versions: list[Path]) -> None:
     assert ([each.version for each in registry.versions("second")], registry.gaps) == (["3"], {})
 
 
+async def test_version_that_is_still_loading_is_replaced_once_it_is_loaded(
+    server: RunningServer, versions: list[Path]
+) -> None:
+    Engine.gates["one"] = gate = asyncio.Event()
+    registry = server.dispatcher.registry
+    registering = asyncio.create_task(
+        register(server, versions[0], model_name="second", model_version="1", min_worker=1)
+    )
+    while "second" not in registry.names:
+        await asyncio.sleep(0.005)
+    replacing = replace(server, versions[1], 1)
+    while len([*registry.versions("second")]) < 2:
+        await asyncio.sleep(0.005)
+    gate.set()
+    assert [each.status for each in await asyncio.gather(registering, replacing)] == [200, 200]
+    assert [each.version for each in registry.versions("second")] == ["2"]
+    assert await generated(server, PATH) == "two"
+
+
+@pytest.mark.parametrize("size", [64, 128])
+async def test_stored_responses_of_another_limit_are_not_taken_over(
+    server: RunningServer, versions: list[Path], size: int
+) -> None:
+    answer = await register(server, versions[0], model_name="second", **{"option.response_store_size": "64"})
+    assert answer.status == 200, answer.body
+    former = server.dispatcher.models["second"].conversations
+    options = {"option.response_store_size": str(size)}
+    assert (await replace(server, versions[1], 1, **options)).status == 200
+    now = server.dispatcher.models["second"].conversations
+    assert (now is former, now.limit == former.limit) == (size == 64, size == 64)
+
+
 async def test_former_versions_are_freed(server: RunningServer, versions: list[Path]) -> None:
     await register(server, versions[0], model_name="second", model_version="1", min_worker=2)
     former = weakref.ref(server.dispatcher.models["second"])
