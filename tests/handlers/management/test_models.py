@@ -4,6 +4,7 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -341,7 +342,8 @@ async def test_a_default_that_fails_changes_nothing(
 
 
 async def test_change_of_a_queue(server: RunningServer) -> None:
-    answer = await ask(server, "PUT", "/models/first", job_queue_size=1, max_idle_time=5, synchronous=False)
+    given: dict[str, Any] = {"job_queue_size": 1, "max_idle_time": 5, "synchronous": False}
+    answer = await ask(server, "PUT", "/models/first", body={"job_queue_size": 3}, **given)  # the query comes first
     assert (answer.status, answer.json()) == (202, {"status": "Worker updated"})
     async with asyncio.timeout(60):
         while (await describe(server, "first"))["queueSize"] != 1:
