@@ -100,6 +100,7 @@ async def test_chunks(server: RunningServer, given: dict[str, Any], chunks: list
         ({"truncation_side": "right", "max_length": 2}, " are you ?"),
         ({"max_length": 2}, " are you ?"),
         ({"truncation_side": "left", "max_length": 0}, "Hey, how are you ?"),
+        ({"truncation_side": "left", "max_length": 7}, ""),
         ({"truncation_side": "left"}, ""),
         ({}, ""),
     ],
