@@ -42,6 +42,12 @@ async def test_body_is_the_prompt(server: RunningServer, path: str, text: str) -
     assert prompt(server) == text
 
 
+async def test_body_is_the_prompt_of_an_event_stream(server: RunningServer) -> None:
+    answer = await server.post("/endpoints/mine/invocations-response-stream", data=b"Hello", headers=PLAIN)
+    assert (answer.status, answer.content_type) == (200, "application/vnd.amazon.eventstream")
+    assert prompt(server) == "Hello"
+
+
 async def test_stream(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + "option.enable_streaming=true\n"}))
     answer = await server.post("/invocations", data=b"Hey", headers=PLAIN)
