@@ -109,6 +109,8 @@ async def test_budget(server: RunningServer) -> None:
     ]
     for thinking, told in wrong:
         assert (await refusal(server, thinking=thinking)).startswith(told)
+    told = "`thinking.budget_tokens` must be less than `max_tokens`, 1024. Given: 1024"
+    assert (await refusal(server, thinking=ENABLED, max_tokens=1024)).startswith(told)
     assert (await ask(server, COUNT, max_tokens=..., thinking=ENABLED)).status == 200
 
 
