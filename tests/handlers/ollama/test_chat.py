@@ -125,6 +125,9 @@ async def test_answer_that_is_begun(plain: RunningServer) -> None:
     assert plain.scripted.history[-1].prompt == "user: What is Deep Learning?\nassistant: Deep"
     await chat(plain, messages=[*MESSAGES, {"role": "assistant", "content": ""}])
     assert plain.scripted.history[-1].prompt == "user: What is Deep Learning?\nassistant: \nassistant:"
+    call = {"function": {"name": "weather", "arguments": {"city": "Paris"}}}
+    await chat(plain, messages=[*MESSAGES, {"role": "assistant", "content": "Deep", "tool_calls": [call]}])
+    assert plain.scripted.history[-1].prompt == "user: What is Deep Learning?\nassistant: Deep\nassistant:"
 
 
 @pytest.mark.parametrize(
