@@ -122,6 +122,22 @@ async def test_tokens_are_counted_while_they_come(server: RunningServer) -> None
     assert after["requests"] == before["requests"] + 1
 
 
+async def test_requests_whose_clients_leave_have_not_failed(server: RunningServer) -> None:
+    before = await model_of(server, "first")
+    assert before is not None
+    script = Script("One two", hold=True)
+    backend: Any = server.dispatcher.models["first"].backend
+    backend.enqueue(script)
+    asking = asyncio.create_task(server.post("/predictions/first", {"inputs": "Hi"}))
+    await script.started.wait()
+    asking.cancel()
+    assert (await server.post("/predictions/first", {"inputs": 5})).status == 424
+    async with asyncio.timeout(SECONDS):
+        while (after := await model_of(server, "first")) is None or after["requests"] < before["requests"] + 2:
+            await asyncio.sleep(0.02)
+    assert after["failedRequests"] == before["failedRequests"] + 1
+
+
 async def test_what_waits_for_a_worker_does_not_run(server: RunningServer) -> None:
     held = str(server.dispatcher.models["function"].plan.directory / "held")
     asked = [asyncio.create_task(server.post("/predictions/function", {"until": held})) for _ in range(5)]
