@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_core.configuration.configuration import Setting
-from lmi_core.configuration.location import GGUF, RemoteModel, archive_name, is_archive_name, is_hub_id
+from lmi_core.configuration.location import (
+    GGUF,
+    RemoteModel,
+    archive_name,
+    is_archive_name,
+    is_hub_id,
+    is_s3,
+    is_web,
+)
 from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_core.configuration.properties import check_engine
 from lmi_core.errors import ConfigurationError
@@ -17,7 +25,7 @@ from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.host.devices import parse_devices
 from lmi_core.remote.hub import cached_snapshot
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
-from lmi_handlers.container.locations import Fetch, inferred_name, local_directory
+from lmi_handlers.container.locations import Fetch, inferred_name, local_directory, local_path
 from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import MULTI_MODEL
 
@@ -206,13 +214,16 @@ class Search:
         return [PlacedModel(name, directory, item.source, item.version, item.overrides)]
 
     def _in_given_store(self, given: Setting) -> list[PlacedModel]:
-        store = self._home / given.value if self._home.is_dir() else Path(given.value)
+        if is_s3(given.value) or is_web(given.value):
+            return self._in_store(given.value, given.source)
+        path = local_path(given.value, given.source) if "://" in given.value else Path(given.value)
+        store = self._home / path if self._home.is_dir() else path
         if not store.exists() and model_variable(self._environment):
             self.warnings.append(
                 f"{given.source}: {store} does not exist: only the model that the environment names is served"
             )
             return [self._named_by_environment(store)]
-        return self._in_store(given.value if "://" in given.value else str(store), given.source)
+        return self._in_store(str(store), given.source)
 
     def _in_store(self, url: str, source: str) -> list[PlacedModel]:
         store = local_directory(url, source, self._fetch)

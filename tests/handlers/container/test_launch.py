@@ -267,12 +267,16 @@ def test_archives_by_path_and_url(container: Container, tmp_path: Path) -> None:
         )
 
 
-def test_a_model_id_for_every_model_of_a_store(container: Container, store: Path) -> None:
-    launch = container.launch(model_store=str(store), environment={"HF_MODEL_ID": "org/name"})
-    assert list(named(launch)) == ["a", "b"]
-    assert launch.warnings == (
-        f"environment HF_MODEL_ID: every model of {store} that has no option.model_id of its own loads org/name",
-    )
+@pytest.mark.parametrize("begin", ["", "file://"])
+def test_a_model_id_for_every_model_of_a_store(container: Container, store: Path, begin: str) -> None:
+    told = f"environment HF_MODEL_ID: every model of {store} that has no option.model_id of its own loads org/name"
+    environment = {"HF_MODEL_ID": "org/name"}
+    for launch in (
+        container.launch(model_store=f"{begin}{store}", environment=environment),
+        container.launch(environment=environment | {"SERVING_MODEL_STORE": f"{begin}{store}"}),
+    ):
+        assert list(named(launch)) == ["a", "b"]
+        assert launch.warnings == (told,)
 
 
 def test_a_store_that_does_not_exist(container: Container, tmp_path: Path) -> None:
