@@ -76,6 +76,10 @@ async def test_a_request_that_fails_begins_a_trace_of_its_own(
     (span,) = exporter.get_finished_spans()
     assert span.parent is None
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "model_not_found")
+    exporter.clear()
+    assert (await server.post("/v1/completions", {"prompt": {}})).status == 400
+    (span,) = exporter.get_finished_spans()
+    assert span.status.status_code is StatusCode.ERROR
 
 
 async def test_a_collector(model_dir: ModelDirectory) -> None:
