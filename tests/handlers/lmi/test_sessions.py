@@ -23,7 +23,7 @@ async def ask(server: RunningServer, body: dict[str, Any], session_id: str | Non
 
 
 async def test_session(server: RunningServer) -> None:
-    begun = await ask(server, {"requestType": "NEW_SESSION"})
+    begun = await ask(server, {"requestType": "NEW_SESSION", "model": "model"})
     assert begun.headers[SESSION] == begun.headers[NEW]  # the first is DJLServing's
     session_id = begun.headers[NEW].partition(";")[0]
     chat = await ask(server, {"messages": [{"role": "user", "content": "Hi"}]}, session_id)
