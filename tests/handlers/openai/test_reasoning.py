@@ -62,6 +62,13 @@ async def test_past_answers_in_parts(server: RunningServer, past: list[object], 
     assert f"\nassistant: {expected}\nsystem:" in server.scripted.history[-1].prompt
 
 
+async def test_reasoning_beside_thinking_takes_precedence(server: RunningServer) -> None:
+    parts = [{"type": "thinking", "thinking": "Hm."}, TEXT]
+    messages = [*MESSAGES, {"role": "assistant", "reasoning": "So.", "content": parts}, *MESSAGES]
+    assert (await chat(server, messages=messages)).status == 200
+    assert "\nassistant: So.Yes.\nsystem:" in server.scripted.history[-1].prompt
+
+
 async def test_thinking_that_is_no_text(server: RunningServer) -> None:
     messages = [{"role": "assistant", "content": [{"type": "thinking", "thinking": 1}]}, *MESSAGES]
     error = (await chat(server, messages=messages)).json()["error"]
