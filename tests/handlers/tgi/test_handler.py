@@ -47,6 +47,16 @@ async def test_stream(server: RunningServer, path: str, stream: bool | None) -> 
     assert set(events[0]["token"]) == {"id", "text", "logprob", "special"}
 
 
+async def test_stream_that_is_aborted_ends_with_an_event_without_a_token(server: RunningServer) -> None:
+    server.scripted.enqueue(script := Script("One two", hold=True))
+    headers = {"x-request-id": "one"}
+    asking = asyncio.create_task(server.post("/generate_stream", {"inputs": PROMPT}, headers=headers))
+    await script.started.wait()
+    server.model.running.abort("one")
+    *_, event = (await asking).events(b"data: ")
+    assert (event["index"], event["token"]["text"], event["generated_text"]) == (3, "", "One two")
+
+
 async def test_details(server: RunningServer) -> None:
     parameters = {"details": False, "decoder_input_details": True, "max_new_tokens": 2}
     answer = (await server.post("/generate", {"inputs": PROMPT, "parameters": parameters})).json()
