@@ -43,6 +43,8 @@ def test_beams(asker: Asker, reference: ReferenceModel) -> None:
     tensors = asker.ask(count=8, beam_width=[WIDTH])
     assert tensors["output_ids"].tolist() == beams_of(reference("llama"), 8, length_penalty=0.0)
     assert tensors["sequence_length"].tolist() == [8] * WIDTH
+    again = asker.ask(count=8, beam_width=[WIDTH], runtime_top_k=[1], runtime_top_p=[0.5])  # which leave one token
+    assert again["output_ids"].tolist() == tensors["output_ids"].tolist()
 
 
 @pytest.fixture(scope="module")
