@@ -71,6 +71,15 @@ async def test_triton_s_log_probs_have_ranks(server: RunningServer, given: dict[
     assert max(found) > 1
 
 
+async def test_echoed_special_tokens_are_where_the_prompt_has_them(server: RunningServer) -> None:
+    fields = {"prompt": "Hello</s> world", "truncate_prompt_tokens": 9, "echo": True, "max_tokens": 1}
+    choice = await complete(server, **fields, return_tokens_as_token_ids=False)
+    tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+    places = [*zip(tokens, offsets, strict=True)][tokens.index("</s>") - 1 : -1]
+    assert len(places) >= 3
+    assert [choice["text"][offset:][: len(token)] for token, offset in places] == [token for token, _ in places]
+
+
 async def refusal(server: RunningServer, **fields: Any) -> str:
     answer = await server.post("/v1/completions", {"prompt": PROMPT, **fields})
     assert answer.status == 400, answer.body
