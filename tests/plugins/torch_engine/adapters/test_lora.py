@@ -137,6 +137,16 @@ def test_more_adapters_than_fit(model_directory: ModelDirectory, adapter: Adapte
         assert ids(results[each.request_id]) == expected(each.adapter, PROMPT, count=7)
 
 
+def test_nothing_of_a_larger_adapter_stays_in_its_slot(
+    model_directory: ModelDirectory, adapter: AdapterDirectory, reference: ReferenceModel, tmp_path: Path
+) -> None:
+    small = save_adapter(tmp_path, reference("llama"), seed=2, rank=1)
+    engine = make_engine(model_directory("llama"), adapters={"a": str(adapter("a")), "b": str(small)}, max_loras=1)
+    run(engine, adapted("a", "a", PROMPT, max_new_tokens=1))
+    found = ids(run(engine, adapted("b", "b", PROMPT, max_new_tokens=COUNT))["b"])
+    assert found == reference_ids(merged_model(model_directory("llama"), small), PROMPT, COUNT)
+
+
 def test_no_more_adapters_run_at_once_than_max_loras(
     model_directory: ModelDirectory, adapter: AdapterDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
