@@ -60,6 +60,14 @@ def test_a_bad_word_refuses_what_was_drafted(asker: Asker, free: list[int]) -> N
     assert asker.iterations(count=COUNT, bad_words_list=bad, draft_input_ids=free[:5]) == COUNT - 2
 
 
+@pytest.mark.parametrize("accepted", [0, 3])
+def test_accepted_tokens_have_logits_too(asker: Asker, free: list[int], accepted: int) -> None:
+    draft = [*free[:accepted], wrong(free[accepted])]
+    found = asker.ask(count=COUNT, draft_input_ids=draft, return_generation_logits=[True])["generation_logits"]
+    expected = asker.ask(count=COUNT, return_generation_logits=[True])["generation_logits"]
+    numpy.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)
+
+
 def test_draft_logits_keep_the_distribution(asker: Asker, reference: ReferenceModel) -> None:
     """A draft that is said to be drawn from another distribution, and one that is not drawn."""
     own = (all_logits(reference("llama"), PROMPT)[-1] / 4).softmax(-1)
