@@ -109,6 +109,13 @@ def test_does_not_end_before_the_fewest_tokens(model: OneByOne, writer: TokenWri
         assert sequences(steps) == expected(model.model, prompt, 20, 4, min_new_tokens=6)
 
 
+def test_a_token_that_ends_nothing_is_not_held_back(model: OneByOne, writer: TokenWriter) -> None:
+    given: dict[str, Any] = {"max_new_tokens": 20, "num_beams": 3, "min_length": 20}
+    found = sequences(model.search(PROMPT, writer, END_IDS, ignore_eos_token=True, **given))
+    assert found == sequences(model.search(PROMPT, writer, [], **given))
+    assert any(token_id in END_IDS for ids in found for token_id in ids)
+
+
 @pytest.mark.parametrize("stop", ["n", "r"])
 def test_a_stop_sequence_ends_a_beam(model: OneByOne, writer: TokenWriter, ending: Path, stop: str) -> None:
     tokenizer = HuggingFaceTokenizer.load(str(ending))
