@@ -104,6 +104,15 @@ def test_tokens_that_came_together_count_one_by_one() -> None:
     assert alone.choice(MANY) == together.choice(MANY) == 5
 
 
+def test_time_before_an_output_without_tokens_does_not_count() -> None:
+    load = Load()
+    with load.streams(MANY), load.intervals.stream() as clock:
+        for waited, num_tokens in ((0, 1), (0.011, 1), (PERIOD / 2, 0), (0.011, 1)):
+            load.now += waited
+            clock.read(num_tokens)
+    assert load.choice(MANY) == 5
+
+
 def test_the_busy_seconds_of_late_count() -> None:
     """Fewer streams may soon be as many again, which takes longer; one slow second among others is no rule."""
     load = Load()
