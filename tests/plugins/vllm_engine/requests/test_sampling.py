@@ -84,6 +84,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"max_tokens": 400, "skip_special_tokens": False, "include_stop_str_in_output": True},
         {"max_new_tokens": 400},
     ),
+    ({"max_new_tokens": 5, "min_length": 300}, {"max_tokens": 5, "min_tokens": 5}, {"max_new_tokens": 4}),
     ({"max_new_tokens": 400, "min_length": 300}, {"max_tokens": 400, "min_tokens": 300}, {"max_new_tokens": 400}),
     ({"truncate": 1}, {"truncated": 1}, {}),
     ({"guided_choice": ["apple", "pear"]}, {"guide": {"choice": ["apple", "pear"]}}, {}),
