@@ -1,8 +1,8 @@
 """The interface of backends that embed texts, or score pairs of texts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lmi_core.backend import Backend
@@ -25,6 +25,7 @@ class EmbeddingModel:
     lower_case: bool = False  # convert texts to lower case before tokenizing them
     scores: bool = False  # whether a vector is the score of a pair of texts
     joins_pairs: bool = False  # join the texts of a pair into one, as causal models expect
+    prompts: Mapping[str, str] = field(default_factory=dict)  # the beginnings of texts that requests may name
 
 
 class EmbeddingBackend(ABC):

@@ -24,6 +24,7 @@ class EmbeddingRequest:
     text_limits: tuple[int, int] = (0, 0)  # maximum tokens of each text of a pair; 0 means no limit
     pair: str | None = None  # the text that `text` is scored against; None if `text` is embedded
     template_arguments: Mapping[str, Any] = field(default_factory=dict)  # variables of the template that joins a pair
+    max_tokens: int | None = None  # more tokens are an error; None means the model's maximum
 
 
 @dataclass(frozen=True, slots=True)

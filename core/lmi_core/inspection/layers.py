@@ -1,12 +1,14 @@
-"""The layers of sentence-transformers after a model, each in a folder listed in modules.json."""
+"""Files of sentence-transformers: the layers after a model, each in a folder listed in modules.json, and prompts."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from lmi_core.errors.fault import Fault
 from lmi_core.texts.json_files import read_value
 
 MODULES = "modules.json"
+PROMPTS = "config_sentence_transformers.json"
 LAYER = "model.safetensors"
 PICKLED_LAYER = "pytorch_model.bin"
 
@@ -41,3 +43,17 @@ def is_outside(name: str) -> bool:
     """Return whether a name points outside its folder."""
     path = PurePosixPath(name)
     return path.is_absolute() or ".." in path.parts
+
+
+def prompts_of(config: Any) -> dict[str, str]:
+    """Return the prompts in the content of `config_sentence_transformers.json`, by name."""
+    prompts = config.get("prompts") if isinstance(config, dict) else None
+    return {name: text for name, text in prompts.items() if isinstance(text, str)} if isinstance(prompts, dict) else {}
+
+
+def read_prompts(folder: Path) -> dict[str, str]:
+    """Return the prompts of the model in the folder; none without a valid file."""
+    try:
+        return prompts_of(read_value(folder / PROMPTS))
+    except Fault:
+        return {}

@@ -52,10 +52,9 @@ def validate_embedding(
         prompt_ids, token_types = _pair_ids(request, request.pair, model, tokenizer)
     if not prompt_ids:
         raise InvalidParameter(f"`{request.name}` must contain at least one token. Given: 0")
-    if len(prompt_ids) > model.max_length:
-        raise ContextLengthExceeded(
-            f"`{request.name}` must be at most {model.max_length} tokens long. Given: {len(prompt_ids)}"
-        )
+    longest = min(model.max_length, request.max_tokens or model.max_length)
+    if len(prompt_ids) > longest:
+        raise ContextLengthExceeded(f"`{request.name}` must be at most {longest} tokens long. Given: {len(prompt_ids)}")
     return ValidEmbedding(
         prompt_ids, request.dimensions, request.normalize, request.adapter, request.cache_salt, token_types
     )

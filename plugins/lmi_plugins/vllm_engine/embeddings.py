@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
 
 from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.embedding_request import ValidEmbedding
+from lmi_core.inspection.layers import read_prompts
 from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import ModelConfig, PoolingParams, token_prompt
@@ -22,7 +24,8 @@ def embedding_model(config: ModelConfig, task: str) -> EmbeddingModel:
     if config.is_matryoshka:
         sizes = tuple(config.matryoshka_dimensions) if config.matryoshka_dimensions else None
     lower_case = bool((config.encoder_config or {}).get("do_lower_case"))
-    return EmbeddingModel(int(config.embedding_size), int(config.max_model_len), sizes, lower_case)
+    length, prompts = int(config.max_model_len), read_prompts(Path(config.model))
+    return EmbeddingModel(int(config.embedding_size), length, sizes, lower_case, prompts=prompts)
 
 
 async def vectors(

@@ -112,3 +112,11 @@ def test_dimensions(sizes: tuple[int, ...] | None, given: int, message: str | No
     with pytest.raises(InvalidParameter) as error:
         validate_embedding(request, model, WordTokenizer())
     assert error.value.message.startswith(message)
+
+
+def test_a_limit_of_its_own() -> None:
+    request = EmbeddingRequest("a b c", "texts.0", max_tokens=2)
+    with pytest.raises(ContextLengthExceeded, match="must be at most 2 tokens long"):
+        validate_embedding(request, MODEL, WordTokenizer())
+    longer = EmbeddingRequest("a b c", "texts.0", max_tokens=9)
+    assert len(validate_embedding(longer, MODEL, WordTokenizer()).prompt_ids) == 3

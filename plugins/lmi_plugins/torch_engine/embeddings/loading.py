@@ -107,7 +107,7 @@ def _engine(
         known = EmbeddingModel(embedder.size(), max_length, scores=True, joins_pairs=joins)
         return EmbeddingEngine(embedder, known, max_tokens, threads)
     sizes = _smaller_sizes(model.config, options)
-    known = EmbeddingModel(embedder.size(), max_length, sizes, recipe.lower_case)
+    known = EmbeddingModel(embedder.size(), max_length, sizes, recipe.lower_case, prompts=recipe.prompts)
     how = f"{' and '.join(recipe.modes)}, {'normalized' if recipe.normalize else 'not normalized'}"
     logger.info("Embeddings of %d numbers: %s; inputs of up to %d tokens", known.size, how, max_length)
     if recipe.default_prompt is not None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,10 @@ import torch
 from torch.nn import functional
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.layers import MODULES, is_outside, outside_layer
+from lmi_core.inspection.layers import MODULES, PROMPTS, is_outside, outside_layer, prompts_of
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions, Pooling
 
 LENGTH_FILE = "sentence_bert_config.json"
-PROMPTS_FILE = "config_sentence_transformers.json"
 CONFIG = "config.json"
 # sentence-transformers' names of pooling modes, in older and newer files.
 MODE_KEYS: dict[str, Pooling] = {
@@ -67,6 +66,7 @@ class Recipe:
     max_length: int | None = None  # tokens
     lower_case: bool = False
     default_prompt: str | None = None  # sentence-transformers puts it before each text; this server does not
+    prompts: Mapping[str, str] = field(default_factory=dict)
     activation: Callable[[torch.Tensor], torch.Tensor] = to_length_1
 
 
@@ -111,15 +111,16 @@ def _read(folder: Path) -> Recipe:
                 )
     normalize = bool(layers) and layers[-1] is None
     length = _object(folder / LENGTH_FILE)
-    config = _object(folder / PROMPTS_FILE)
-    prompt = (config.get("prompts") or {}).get(config.get("default_prompt_name"))
+    config = _object(folder / PROMPTS)
+    prompts = prompts_of(config)
     return Recipe(
         modes,
         normalize,
         tuple(layers[:-1] if normalize else layers),
         length.get("max_seq_length"),
         bool(length.get("do_lower_case")),
-        prompt or None,
+        prompts.get(config.get("default_prompt_name", "")) or None,
+        prompts,
     )
 
 

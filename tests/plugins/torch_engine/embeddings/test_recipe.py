@@ -45,7 +45,8 @@ def test_layers_and_lengths(tmp_path: Path) -> None:
     write(tmp_path / "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": True})
     prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
     write(tmp_path / "config_sentence_transformers.json", prompts)
-    assert read(tmp_path) == Recipe(("mean",), False, (tmp_path / "2_Dense",), 20, True, "query: ")
+    found = Recipe(("mean",), False, (tmp_path / "2_Dense",), 20, True, "query: ", {"query": "query: "})
+    assert read(tmp_path) == found
     assert read(tmp_path, normalize=True).normalize
 
 
