@@ -67,7 +67,8 @@ DIALECTS = (
         # First the path that the next ones match too
         GET=f"/v2/models/stats {_triton_paths('', '/config', '/ready', '/stats')} /v2 /v2/health/live /v2/health/ready",
     ),
-    _dialect("openai_embeddings", "openai.embeddings:OpenAiEmbeddingsHandler", POST="/v1/embeddings"),
+    _dialect("openai_embeddings", "openai.embeddings:OpenAiEmbeddingsHandler", POST="/v1/embeddings /pooling"),
+    _dialect("cohere_embed", "cohere.embed:CohereEmbedHandler", POST="/v2/embed /v1/embed"),
     _dialect("rerank", "openai.rerank:RerankHandler", POST="/rerank /v1/rerank /v2/rerank /score /v1/score"),
     _dialect(
         "openai_responses",

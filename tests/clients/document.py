@@ -42,7 +42,7 @@ the first two. These were run by hand too:
 | mem0ai 2.2.1 (memories) | OpenAI chats and embeddings, Anthropic, Ollama |
 | lightrag-hku 1.5.7 (documents) | OpenAI chats and embeddings, Ollama |
 | dspy 3.4.1, magentic 0.41.1, open-interpreter 0.4.3, shell-gpt 1.5.1 | OpenAI chats |
-| langchain-cohere 0.6.0, cohere-haystack 11.0.0 (rerankers) | Cohere's rerank |
+| langchain-cohere 0.6.0, cohere-haystack 11.0.0 (rerankers, embeddings) | Cohere's rerank and embeddings |
 
 Examples that other projects publish for their own servers were run too, with only the address and the names of models
 changed. Unsupported features are in brackets:

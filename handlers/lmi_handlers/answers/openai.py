@@ -188,6 +188,20 @@ class Embeddings(ListHead):
     data: list[TextEmbedding]
 
 
+class TextPooling(TypedDict):
+    """The vector of a text, as `/pooling` gives it."""
+
+    object: Literal["pooling"]
+    index: int
+    data: list[float] | str
+
+
+class Poolings(ListHead):
+    """The vectors of texts, as `/pooling` gives them."""
+
+    data: list[TextPooling]
+
+
 TextScore = TypedDict("TextScore", {"index": int, "object": Literal["score"], "score": float})
 
 
@@ -295,4 +309,6 @@ ERRORS = (failures(OpenAiError, *STATUSES),)
 COMPLETION = (AnswerForm(TextCompletion), *stream_forms(CompletionChunk | OpenAiError, EVENTS))
 CHAT = (AnswerForm(ChatCompletion), *stream_forms(ChatChunk | OpenAiError, EVENTS))
 RankedTexts = Annotated[list[RankedText], Field(title="The texts in the order of their scores")]
-EMBEDDINGS = (AnswerForm(Embeddings), AnswerForm(None, "application/octet-stream"))
+NUMBERS = AnswerForm(None, "application/octet-stream")
+EMBEDDINGS = (AnswerForm(Embeddings), NUMBERS)
+POOLINGS = (AnswerForm(Poolings), NUMBERS)

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -20,6 +21,19 @@ def json_numbers(vector: bytes) -> bytes:
     import numpy
 
     return orjson.dumps(numpy.frombuffer(vector, "<f4"), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def json_base64(vector: bytes) -> bytes:
+    """Return little-endian float32 numbers as base64 in a JSON string."""
+    return b'"' + b64encode(vector) + b'"'
+
+
+def json_bits(vector: bytes, *, signed: bool) -> bytes:
+    """Return a bit for each number, 0 if it is negative, as a JSON array of bytes; `signed` moves them to -128..127."""
+    import numpy
+
+    packed = numpy.packbits(numpy.frombuffer(vector, "<f4") >= 0)
+    return orjson.dumps((packed ^ 128).view("i1") if signed else packed, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def json_number(score: bytes) -> bytes:

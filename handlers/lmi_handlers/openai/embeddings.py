@@ -2,7 +2,6 @@
 
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self, TypeVar
 
@@ -17,7 +16,7 @@ from lmi_core.generation.parameters import CacheSalt
 from lmi_core.handler import Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ServedModel
-from lmi_handlers.answers.openai import EMBEDDINGS
+from lmi_handlers.answers.openai import EMBEDDINGS, POOLINGS
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
@@ -26,9 +25,10 @@ from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.completions.request import Prompts
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import NamedRequest
-from lmi_handlers.fields.vectors import json_numbers
+from lmi_handlers.fields.vectors import json_base64, json_numbers
 
 Encoding = Literal["float", "base64", "bytes", "bytes_only"]
+POOLING = "/pooling"
 NAMES = {"truncate": "truncate_prompt_tokens"}
 
 
@@ -117,8 +117,24 @@ class EmbeddingsChat(VectorFields, ChatRequest):
         return self.request_for(prompt, "messages", bool(self.add_special_tokens), *cut)
 
 
+class TaskField(BaseModel):
+    """vLLM's field of requests to `/pooling`."""
+
+    task: Literal["embed"] | None = Field(None, description="The result for each text: only vectors of whole texts.")
+
+
+class PoolingRequest(TaskField, EmbeddingsRequest):
+    """A request for the vectors of texts, given as text or token ids."""
+
+
+class PoolingChat(TaskField, EmbeddingsChat):
+    """A request for the vector of a chat; only the fields of its prompt have an effect."""
+
+
 class OpenAiEmbeddingWriter(EmbeddingWriter):
     """OpenAI's list of embeddings, with the members that vLLM adds."""
+
+    member: bytes = b'{"object":"embedding","index":%d,"embedding":%b}'
 
     def __init__(self, response_id: str, model: str, encoding: str, endianness: str) -> None:
         self._head = {"id": response_id, "object": "list", "created": int(time.time()), "model": model}
@@ -126,13 +142,10 @@ class OpenAiEmbeddingWriter(EmbeddingWriter):
         self._endianness = endianness
 
     def vector(self, data: bytes) -> bytes:
-        return b'"' + b64encode(self._reorder(data)) + b'"' if self._encoding == "base64" else json_numbers(data)
+        return json_base64(self._reorder(data)) if self._encoding == "base64" else json_numbers(data)
 
     def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
-        members = [
-            b'{"object":"embedding","index":%d,"embedding":%b}' % (index, vector)
-            for index, vector in enumerate(vectors)
-        ]
+        members = [self.member % (index, vector) for index, vector in enumerate(vectors)]
         head = orjson.dumps(self._head)[:-1]
         return b'%b,"data":[%b],"usage":%b}' % (head, b",".join(members), orjson.dumps(usage(requests)))
 
@@ -177,6 +190,12 @@ class BytesEmbeddingWriter(OpenAiEmbeddingWriter):
         }
 
 
+class PoolingWriter(OpenAiEmbeddingWriter):
+    """The form of vLLM's `/pooling`."""
+
+    member: bytes = b'{"object":"pooling","index":%d,"data":%b}'
+
+
 def usage(requests: Sequence[ValidEmbedding]) -> dict[str, int]:
     """Return the number of tokens of all inputs, by OpenAI's names."""
     tokens = sum(len(request.prompt_ids) for request in requests)
@@ -197,6 +216,7 @@ class OpenAiEmbeddingsHandler(OpenAiHandler):
             payloads=(EmbeddingsRequest, EmbeddingsChat),
             answers=EMBEDDINGS,
         ),
+        Route(POOLING, summary="Make vectors of texts", payloads=(PoolingRequest, PoolingChat), answers=POOLINGS),
     )
 
     def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
@@ -205,9 +225,9 @@ class OpenAiEmbeddingsHandler(OpenAiHandler):
         if (given.get("input") is None) == (given.get("messages") is None):
             raise InvalidPayload("one of `input` and `messages` is required")
         if given.get("input") is None:
-            chat, ignored = _read(call, model, EmbeddingsChat)
+            chat, ignored = _read(call, model, PoolingChat if call.path == POOLING else EmbeddingsChat)
             return _call(chat, (chat.request(_prompt(chat, model)),), ignored, call, model)
-        texts, ignored = _read(call, model, EmbeddingsRequest)
+        texts, ignored = _read(call, model, PoolingRequest if call.path == POOLING else EmbeddingsRequest)
         return _call(texts, texts.requests(), ignored, call, model)
 
 
@@ -235,8 +255,10 @@ def _call(
 ) -> EmbeddingCall:
     call = payload.identify(call)
     encoding = payload.encoding_format or "float"
-    writer_type = BytesEmbeddingWriter if encoding.startswith("bytes") else OpenAiEmbeddingWriter
+    prefix, writer_type = ("pooling", PoolingWriter) if call.path == POOLING else ("embd", OpenAiEmbeddingWriter)
+    if encoding.startswith("bytes"):
+        writer_type = BytesEmbeddingWriter
     writer = writer_type(
-        f"embd-{call.request_id}", model.name_asked(payload.model), encoding, payload.endianness or "native"
+        f"{prefix}-{call.request_id}", model.name_asked(payload.model), encoding, payload.endianness or "native"
     )
     return EmbeddingCall(requests, writer, ignored, request_id=call.request_id)

@@ -46,6 +46,8 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 LMI_ROUTES = {path for path in BODIES if path.startswith(("/invocations", "/predictions", "/endpoints", "/models"))}
 SAME_ID = {"x-request-id": "same"}  # which some errors hold
+# Neither tensors nor embeddings nor scores are text that an adapter's formatter could write.
+WITHOUT_TEXT = ("/infer", "/embeddings", "/embed", "/pooling", "/rerank", "/score")
 PLACES = [
     ("", {"X-Amzn-SageMaker-Adapter-Identifier": "NAME"}),
     ("?adapter=NAME", {}),
@@ -70,8 +72,7 @@ def test_all_generating_routes_are_looked_at() -> None:
         route.path.replace("{model}", "model").replace("{version}", "1").replace("{endpoint}", "any")
         for handler in load_plugins().handlers
         for route in handler.routes
-        # Neither tensors nor embeddings nor scores are text that an adapter's formatter could write.
-        if route.answer is None and not route.path.endswith(("/infer", "/embeddings", "/embed", "/rerank", "/score"))
+        if route.answer is None and not route.path.endswith(WITHOUT_TEXT)
     }
     assert generating == BODIES.keys()
 

@@ -316,3 +316,23 @@ async def test_adapter_without_weights(serve: Serve, model_dir: ModelDirectory) 
         assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_parameter")
         assert answer.json()["error"]["message"].startswith("adapter `french` has only code for text answers")
     assert (await server.post("/v1/embeddings", {"input": "a", "adapters": "frensh"})).status == 404
+
+
+@same_loop
+async def test_pooling(shared: RunningServer) -> None:
+    """vLLM's route for all results of pooling models returns the same vectors in a form of its own."""
+    for body in ({"input": ["one two", "one"]}, {"messages": [{"role": "user", "content": "Hi"}]}):
+        answer = await shared.post("/pooling", {**body, "task": "embed"}, headers={"x-request-id": "mine"})
+        usual = (await shared.post("/v1/embeddings", body)).json()
+        content = answer.json()
+        assert (answer.status, content["id"], content["object"]) == (200, "pooling-mine", "list")
+        assert content["usage"] == usual["usage"]
+        assert content["data"] == [
+            {"object": "pooling", "index": each["index"], "data": each["embedding"]} for each in usual["data"]
+        ]
+    base64 = (await shared.post("/pooling", {"input": "one", "encoding_format": "base64"})).json()["data"][0]["data"]
+    assert struct.unpack("<4f", b64decode(base64))[0] == 1
+    binary = await shared.post("/pooling", {"input": "one", "encoding_format": "bytes"})
+    assert orjson.loads(binary.headers["metadata"])["id"].startswith("pooling-")
+    for path, status in (("/pooling", 400), ("/v1/embeddings", 200)):  # `task` is unknown elsewhere
+        assert (await shared.post(path, {"input": "one", "task": "classify"})).status == status

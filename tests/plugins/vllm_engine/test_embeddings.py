@@ -27,11 +27,12 @@ CLOSE: dict[str, Any] = {"abs": 1e-5, "rel": 1e-4}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(vllm_environment: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    from tests.plugins.torch_engine.embeddings.encoders import save_encoder, save_recipe
+    from tests.plugins.torch_engine.embeddings.encoders import save_encoder, save_recipe, write
 
     directory = tmp_path_factory.mktemp("vllm") / "encoder"
     save_encoder(directory, "bert", hidden_size=SIZE, initializer_range=0.1)
     save_recipe(directory, {"pooling_mode_mean_tokens": True}, length=40)
+    write(directory / "config_sentence_transformers.json", {"prompts": {"query": "fox ", "none": None}})
     (directory / "serving.properties").write_text(PROPERTIES + ONE_PROCESS)
     async with running_server(directory) as running:
         yield running
@@ -55,6 +56,10 @@ async def test_vectors(server: RunningServer) -> None:
         assert alone == pytest.approx(expected.tolist(), **CLOSE)
         (cut,) = await embed(server, text, dimensions=8)
         assert cut == pytest.approx(unit(expected[:8]), **CLOSE)
+    with_prompt = await server.post("/v2/embed", {"texts": ["dog"], "input_type": "query"})
+    (expected_vector,) = await embed(server, "fox dog")
+    assert with_prompt.json()["embeddings"]["float"] == [pytest.approx(expected_vector, **CLOSE)]
+    assert (await server.post("/v2/embed", {"texts": ["dog"], "input_type": "none"})).status == 400
     assert (await server.post("/invocations", {"inputs": TEXTS})).json() == [
         pytest.approx(vector, **CLOSE) for vector in await embed(server, TEXTS)
     ]

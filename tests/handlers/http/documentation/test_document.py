@@ -22,7 +22,7 @@ SECONDS_PER_REQUEST = 5
 REFUSED = {
     "/v1/abort_request": 404,
     "/v1/embeddings": 404,
-    "/embed": 404,
+    **dict.fromkeys(("/pooling", "/embed", "/v1/embed", "/v2/embed"), 404),
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), 404),
     "/models": 404,
     **dict.fromkeys((f"/{kind}/model/1" for kind in ("models", "workflows")), 404),
@@ -188,6 +188,10 @@ async def test_examples_of_embeddings_are_answered(
         ("/v1/embeddings", "EmbeddingsRequest"),
         ("/v1/embeddings", "EmbeddingsChat"),
         ("/invocations", "EmbeddingPayload"),
+        ("/pooling", "PoolingRequest"),
+        ("/pooling", "PoolingChat"),
+        ("/v2/embed", "EmbedRequest"),
+        ("/v1/embed", "EmbedRequest"),
         ("/embed", "TeiPayload"),
         ("/", "TeiPayload"),
     ):
