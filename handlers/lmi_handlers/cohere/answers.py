@@ -5,6 +5,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import AnswerForm, failures
+from lmi_handlers.answers.openai import STATUSES
 
 VectorsByType = TypedDict(
     "VectorsByType",
@@ -45,4 +46,4 @@ class CohereFloats(CohereHead):
 CohereError = TypedDict("CohereError", {"message": str})
 BY_TYPE = AnswerForm(CohereVectors)
 FLOATS = AnswerForm(CohereFloats)
-ERRORS = (failures(CohereError, 400, 403, 404, 408, 413, 415, 500, 503, 504),)
+ERRORS = (failures(CohereError, *STATUSES),)
