@@ -17,7 +17,7 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 logger = logging.getLogger(__name__)
 
-UNSPLIT = {"minimax", "moshi"}  # they cannot continue a prompt from the state of its first part
+UNSPLIT = {"axk2", "minimax", "moshi", "zamba2"}  # they cannot continue a prompt from the state of its first part
 CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, Mamba and RWKV layers
 
 

@@ -28,28 +28,66 @@ SIZES: dict[str, Any] = {
     **{"linear_key_head_dim": 8, "linear_value_head_dim": 8},
 }
 LATENT = {"num_key_value_heads": 4}
+INDEXED = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 8}
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 MAMBA_HEADS = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 4, "mamba_n_groups": 1}
 # What else some need: to be tiny, or to be valid.
 CHANGES: dict[str, dict[str, Any]] = {
+    "axk1": LATENT,
+    "axk2": {**LATENT, **INDEXED},
     "bamba": {**MAMBA_HEADS, "attn_layer_indices": [1], "attn_rotary_emb": 4},
     "codegen": {"head_dim": 8, "n_ctx": CONTEXT},
     "deepseek_v2": LATENT,
     "deepseek_v3": LATENT,
+    "deepseek_v32": {**LATENT, **INDEXED},
     "falcon_h1": {**MAMBA_HEADS, "mamba_d_ssm": 64},
+    "gemma3n_text": {
+        "vocab_size_per_layer_input": VOCABULARY,
+        "hidden_size_per_layer_input": 8,
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "intermediate_size": [48] * 4,
+        "activation_sparsity_pattern": [0.0] * 4,
+        "laurel_rank": 8,
+        "altup_correct_scale": False,  # whose random weights would be zeros
+    },
+    "gemma4_text": {
+        "vocab_size_per_layer_input": VOCABULARY,
+        "hidden_size_per_layer_input": 8,
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "global_head_dim": 16,
+    },
     "glm4_moe_lite": LATENT,
+    "glm_moe_dsa": {**LATENT, **INDEXED},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
     "granitemoehybrid": {**MAMBA_HEADS, "layer_types": ["mamba", "attention"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 0, "mamba_d_state": 4, "use_mamba_kernels": False},
+    "kimi_linear": {**LATENT, **HYBRID},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "mamba2": {"num_heads": 4, "head_dim": 16, "expand": 2, "n_groups": 1},
     "minicpm3": LATENT,
     "minimax": {**HYBRID, "block_size": 16},
     "phimoe": {"num_experts_per_tok": 2},
+    "qwen3_5_moe_text": {"layer_types": ["full_attention", "linear_attention"], "shared_expert_intermediate_size": 16},
     "qwen3_5_text": {"layer_types": ["full_attention", "linear_attention"]},
     "qwen3_next": {"layer_types": ["full_attention", "linear_attention"]},
     "youtu": LATENT,
+    "zamba": {**LATENT, "num_hidden_layers": 4, "layer_types": ["mamba", "hybrid"] * 2, "mamba_d_state": 4},
+    "zamba2": {
+        **LATENT,
+        "num_hidden_layers": 4,
+        "layer_types": ["mamba", "hybrid"] * 2,
+        "hybrid_layer_ids": [1, 3],
+        "mamba_d_state": 4,
+        "mamba_headdim": 16,
+        "n_mamba_heads": 4,
+        "mamba_ngroups": 1,
+        "num_mem_blocks": 1,
+    },
 }
 
 EYE = {

@@ -34,7 +34,21 @@ from tests.plugins.torch_engine.model.architectures import BY_ROW, FIRST_ID, PAG
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, request, run, save_tokenizer, tokens
 
-FEW = ("falcon", "jetmoe", "lfm2", "llama4", "llava", "minimax", "mpt", "phimoe", "qwen2_vl", "qwen3_5", "rwkv", "xglm")
+FEW = (
+    "falcon",
+    "gemma3n_text",
+    "jetmoe",
+    "lfm2",
+    "llama4",
+    "llava",
+    "minimax",
+    "mpt",
+    "phimoe",
+    "qwen2_vl",
+    "qwen3_5",
+    "rwkv",
+    "xglm",
+)
 SERVED = [*PAGED, *BY_ROW] if os.environ.get("LMI_SWEEP") else FEW
 COUNT = 8
 

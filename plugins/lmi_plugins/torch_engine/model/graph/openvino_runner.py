@@ -23,7 +23,13 @@ from lmi_plugins.torch_engine.model.graph.attention_nodes import BLOCK_SIZE, add
 from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
 from lmi_plugins.torch_engine.model.graph.state_tables import START, StateTables, begins, row_number
 from lmi_plugins.torch_engine.model.graph.stored import load_graph
-from lmi_plugins.torch_engine.model.graph.tracing import INPUTS, weights_of
+from lmi_plugins.torch_engine.model.graph.tracing import (
+    INPUTS,
+    LAYER_INPUTS,
+    layer_embeddings,
+    layer_shape,
+    weights_of,
+)
 from lmi_plugins.torch_engine.model.graph.weights import add_weights, as_tensor
 from lmi_plugins.torch_engine.model.model_runner import UnsupportedGraph
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
@@ -78,6 +84,7 @@ class OpenVinoRunner(PagedRunner):
     def __init__(self, model: PreTrainedModel, max_length: int, options: EngineOptions) -> None:
         """Compile the model's graph. Raise UnsupportedAttention or UnsupportedGraph if that fails."""
         self._quantize = options.quantize
+        self._layer_embeddings = layer_embeddings(model)
         super().__init__(model, max_length, BLOCK_SIZE)
 
     @cached_property
@@ -110,6 +117,8 @@ class OpenVinoRunner(PagedRunner):
         head: Any = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]
         embedding = embedding_weight(self._model)
         outside = 0 if head is not None and head.weight is embedding else embedding.numel()
+        if self._layer_embeddings is not None:
+            outside += sum(weight.numel() for weight in self._layer_embeddings.parameters())
         number = sum(weight.numel() for weight in weights_of(self._model).values()) - outside
         needed = number * BITS.get(self._quantize, 8 * self.dtype.itemsize) // 8
         free = free_memory(self._model.device)
@@ -127,6 +136,8 @@ class OpenVinoRunner(PagedRunner):
         self._weights = add_weights(graph, weights_of(model), self._quantize, None if head is None else head.weight)
         hidden = embedding_weight(model).shape[1]
         shapes = {**dict(zip(INPUTS, ([1, -1, hidden], [1, -1], [-1]), strict=True)), **states.shapes}
+        if self._layer_embeddings is not None:
+            shapes[LAYER_INPUTS] = [1, -1, *layer_shape(model)]
         for parameter in graph.get_parameters():
             if (shape := shapes.get(parameter.get_friendly_name())) is not None:
                 parameter.set_partial_shape(openvino.PartialShape(shape))
@@ -167,7 +178,7 @@ class OpenVinoRunner(PagedRunner):
             "block_indices_begins": begins([1]),
             "max_context_len": np.array(end, np.int32),
         }
-        return self._infer(inputs, embeddings.contiguous(), [count], [rows])
+        return self._infer(inputs, embeddings.contiguous(), [0] * count, [count], [rows])
 
     def _new_cache(self, blocks: int) -> HeadFirstCache:
         cache = HeadFirstCache(self._shapes, blocks, self._model.dtype, self.dtype, self.block_size)
@@ -203,7 +214,8 @@ class OpenVinoRunner(PagedRunner):
         sequences = [chunk.sequence for chunk in batch.chunks]
         after = self._states.next_rows(len(sequences))
         rows = [(row_number(sequence), row.number) for sequence, row in zip(sequences, after, strict=True)]
-        logits = self._infer(_batch_inputs(batch), embeddings.float(), [len(chunk) for chunk in batch.chunks], rows)
+        lengths = [len(chunk) for chunk in batch.chunks]
+        logits = self._infer(_batch_inputs(batch), embeddings.float(), batch.token_ids, lengths, rows)
         for sequence, row in zip(sequences, after, strict=True):
             sequence.row_cache = row
         return logits
@@ -212,19 +224,23 @@ class OpenVinoRunner(PagedRunner):
         self,
         inputs: dict[str, Array],
         embeddings: torch.Tensor,
+        token_ids: Items[int],
         lengths: Items[int],
         rows: Items[tuple[int, int]],
     ) -> torch.Tensor:
         """Return the requested logits.
 
-        Given are the embeddings of all tokens, [1, tokens, hidden], in float32, the number of tokens of each sequence,
-        and the rows of its states before and after them.
+        Given are the embeddings of all tokens, [1, tokens, hidden], in float32, their ids, the number of tokens of each
+        sequence, and the rows of its states before and after them.
         """
         logits = torch.empty(len(inputs["logits_indices"]), self._vocabulary)
         inputs |= self._states.inputs(lengths, rows)
         for name, array in inputs.items():
             self._request.set_tensor(name, openvino.Tensor(array))
         self._request.set_tensor("inputs_embeds", as_tensor(embeddings))
+        if self._layer_embeddings is not None:
+            of_layers = self._layer_embeddings(torch.tensor([token_ids])).unflatten(2, layer_shape(self._model)).float()
+            self._request.set_tensor(LAYER_INPUTS, as_tensor(of_layers))
         self._request.set_output_tensor(0, as_tensor(logits))
         self._request.start_async()
         while not self._request.wait_for(PROGRESS_MILLISECONDS):

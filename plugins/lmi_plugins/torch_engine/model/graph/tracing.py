@@ -29,6 +29,7 @@ from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 from lmi_plugins.torch_engine.model.state_layers import StateLayer
 
 INPUTS = ("inputs_embeds", "position_ids", "logits_indices")
+LAYER_INPUTS = "per_layer_inputs"  # another input, of models whose layers look up embeddings of their own
 ATTENTION = "attention."
 EXAMPLE_TOKENS = 3
 
@@ -49,6 +50,18 @@ def weights_of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+def layer_embeddings(model: PreTrainedModel) -> torch.nn.Module | None:
+    """Return the module with the embeddings of all layers; None in most models. Gemma 3n and 4 have one."""
+    found = (each for name, each in model.named_modules() if name.endswith("embed_tokens_per_layer"))
+    return next(found, None)
+
+
+def layer_shape(model: PreTrainedModel) -> tuple[int, int]:
+    """Return the number of layers and the size of their own embeddings."""
+    config: Any = model.config.get_text_config()
+    return config.num_hidden_layers, config.hidden_size_per_layer_input
+
+
 def trace(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
     """Return the graph of a model with the attention of the paged runner. Raise any kind of exception if this fails."""
     weights = weights_of(model)
@@ -56,6 +69,7 @@ def trace(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
         torch.zeros(1, EXAMPLE_TOKENS, embedding_weight(model).shape[1]),
         torch.arange(EXAMPLE_TOKENS)[None],
         torch.arange(EXAMPLE_TOKENS - 1),
+        *(torch.zeros(1, EXAMPLE_TOKENS, *layer_shape(model)) for _ in _more_inputs(model)),
         *states.examples(EXAMPLE_TOKENS),
         *(_example_weight(weight) for weight in weights.values()),
     )
@@ -70,12 +84,17 @@ def trace(model: PreTrainedModel, states: TracedStates) -> openvino.Model:
         traced = _Traced(model, list(weights), states)
         decoder = TorchScriptPythonDecoder(traced, example_input=example, trace_kwargs={"check_trace": False})
         graph = frontend.convert(frontend.load(decoder))
-    for parameter, name in zip(graph.get_parameters(), [*INPUTS, *states.shapes, *weights], strict=True):
+    names = [*INPUTS, *_more_inputs(model), *states.shapes, *weights]
+    for parameter, name in zip(graph.get_parameters(), names, strict=True):
         parameter.set_friendly_name(name)
         parameter.output(0).get_tensor().set_names({name})
     if states.used != states.tables.keys():
         raise UnsupportedGraph("some of its layers use their states in an unknown way")
     return graph
+
+
+def _more_inputs(model: PreTrainedModel) -> tuple[str, ...]:
+    return () if layer_embeddings(model) is None else (LAYER_INPUTS,)
 
 
 class _Traced(torch.nn.Module):
@@ -94,7 +113,8 @@ class _Traced(torch.nn.Module):
         *others: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         model: Any = self.__dict__["_model"]
-        inputs = dict(zip((*self._states.shapes, *self._names), others, strict=True))
+        more = _more_inputs(model)
+        inputs = dict(zip((*more, *self._states.shapes, *self._names), others, strict=True))
         self._states.begin(inputs)
         weights_by_name = {name: inputs[name] for name in self._names}
         with (
@@ -108,6 +128,7 @@ class _Traced(torch.nn.Module):
                 logits_to_keep=logits_indices,
                 use_cache=False,
                 **({"position_ids": position_ids} if takes_positions(model) else {}),
+                **{name: inputs[name] for name in more},
             )
         return output.logits[0], *self._states.outputs
 
