@@ -31,6 +31,14 @@ LATENT = {"num_key_value_heads": 4}
 INDEXED = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 8}
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 MAMBA_HEADS = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 4, "mamba_n_groups": 1}
+GEMMA_4 = {
+    "vocab_size_per_layer_input": VOCABULARY,
+    "hidden_size_per_layer_input": 8,
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "global_head_dim": 16,
+}
 # What else some need: to be tiny, or to be valid.
 CHANGES: dict[str, dict[str, Any]] = {
     "axk1": LATENT,
@@ -52,14 +60,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "laurel_rank": 8,
         "altup_correct_scale": False,  # whose random weights would be zeros
     },
-    "gemma4_text": {
-        "vocab_size_per_layer_input": VOCABULARY,
-        "hidden_size_per_layer_input": 8,
-        "num_hidden_layers": 4,
-        "num_kv_shared_layers": 2,
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "global_head_dim": 16,
-    },
+    "gemma4_text": GEMMA_4,
     "glm4_moe_lite": LATENT,
     "glm_moe_dsa": {**LATENT, **INDEXED},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
@@ -123,6 +124,12 @@ WHOLE: dict[str, dict[str, Any]] = {
         "text_config": {**LLAMA, "head_dim": 8, "sliding_window": WINDOW},
         "vision_config": EYE,
         "mm_tokens_per_image": 1,
+    },
+    "gemma4": {
+        "text_config": {**LLAMA, "head_dim": 8, "sliding_window": WINDOW, "pad_token_id": 0, **GEMMA_4},
+        "vision_config": {**EYE, "num_key_value_heads": 2, "head_dim": 16},
+        "audio_config": None,
+        **dict.fromkeys(("image_token_id", "video_token_id", "audio_token_id"), 5),
     },
     "glm4v": {
         "text_config": {**QWEN_TEXT, "pad_token_id": 0},
