@@ -80,9 +80,11 @@ def pack_linears(model: Module, run: Callable[[], object]) -> None:
     memory.
     """
     products: dict[tuple[int, ...], PackedProduct] = {}
+    by_weights: dict[tuple[int, ...], PackedProduct] = {}  # modules may share weights, as Zamba's do
     for names in _groups(model, run):
         linears = [linear for name in names if isinstance(linear := model.get_submodule(name), Linear)]
-        product = PackedProduct(linears)
+        weights = tuple(id(each) for linear in linears for each in (linear.weight, linear.bias))
+        product = by_weights[weights] = by_weights.get(weights) or PackedProduct(linears)
         for index, (name, linear) in enumerate(zip(names, linears, strict=True)):
             model.set_submodule(name, PackedLinear(linear, product, index))
         products[product.shape] = product

@@ -1,3 +1,5 @@
+from types import MethodType
+
 import pytest
 import torch
 from torch.nn import Linear, Module
@@ -72,3 +74,21 @@ def test_numbers_are_kept_once() -> None:
     assert packed.query.weight.shape == plain.query.weight.shape
     assert packed.query.weight.isnan().all()
     assert packed.query.weight.untyped_storage().nbytes() < 8
+
+
+def test_modules_with_the_same_weights_share_a_product() -> None:
+    model, inputs = Model(), [torch.randn(2, SIZE) for _ in range(2)]
+    model.unused = Linear(SIZE, 40, False)
+    model.unused.weight = model.query.weight
+    names = ("query", "unused")
+
+    def run() -> list[torch.Tensor]:
+        return [model.get_submodule(name)(states) for name, states in zip(names, inputs, strict=True)]
+
+    expected = run()
+    pack_linears(model, run)
+    for output, before in zip(run(), expected, strict=True):
+        assert torch.allclose(output, before, atol=1e-5)
+    query, unused = (model.get_submodule(name).forward for name in names)
+    assert isinstance(query, MethodType)
+    assert query == unused
