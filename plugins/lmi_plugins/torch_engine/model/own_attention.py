@@ -1,7 +1,8 @@
-"""Attention of models that do not accept an attention function: their modules call the running step instead.
+"""Attention of models that do not accept an attention function, or call it for a layer more than once: their modules
+call the running step instead.
 
-transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese, BLOOM, MPT
-and XGLM:
+transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese, BLOOM, MPT,
+XGLM, Zamba and HRM:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/falcon/modeling_falcon.py
 """
 
@@ -107,6 +108,21 @@ def _xglm(module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
     return module.out_proj(_attend_by_heads(module.layer_idx, module.num_heads, states, options)), None
 
 
+def _zamba(module: Any, *arguments: Any, layer_idx: int, **options: Any) -> Any:
+    """Attend as the layer of the call, because Zamba's modules have no layer number."""
+    module.layer_idx = layer_idx
+    return type(module).forward(module, *arguments, layer_idx=layer_idx, **options)
+
+
+def _hrm_text(module: Any, *arguments: Any, cycle_offset: int, **options: Any) -> Any:
+    """Attend as the layer of the call, because the model calls each module in several cycles, as in a deeper model."""
+    module.layer_idx += cycle_offset
+    try:
+        return type(module).forward(module, *arguments, **options)
+    finally:
+        module.layer_idx -= cycle_offset
+
+
 def _attend_by_heads(layer: int, heads: int, states: Iterable[torch.Tensor], options: AttentionOptions) -> torch.Tensor:
     """Return the output given query, key and value; all: [1, tokens, heads * size]."""
     query, key, value = (each.view(*each.shape[:2], heads, -1).transpose(1, 2) for each in states)
@@ -130,6 +146,9 @@ REPLACED: dict[str, tuple[str, Attend]] = {  # the method that is replaced, by t
     "MptModel": ("forward", _mpt_model),
     "XGLMAttention": ("forward", _xglm),
     "XGLMSinusoidalPositionalEmbedding": ("forward", _xglm_positions),
+    "ZambaAttention": ("forward", _zamba),
+    "Zamba2Attention": ("forward", _zamba),
+    "HrmTextAttention": ("forward", _hrm_text),
 }
 
 

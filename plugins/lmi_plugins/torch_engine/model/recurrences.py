@@ -8,7 +8,7 @@ https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import reduce
 from importlib.util import find_spec
 from threading import Lock
 from typing import Any
@@ -141,8 +141,10 @@ def steps_from(state: torch.Tensor | None) -> dict[str, Callable[..., Any]]:
     """Return the functions for sequences with this state, if any, by transformers' names."""
     if state is None:
         return STEPS
-    # No package's implementation takes an initial state.
-    return {**STEPS, "mamba_selective_scan": partial(scan_mamba, state)}
+    # No package's implementation takes an initial state. Zamba has several heads, [rows, heads, size, state], and calls
+    # the function for each in order.
+    parts = iter(state.unbind(1) if state.dim() == 4 else [state])
+    return {**STEPS, "mamba_selective_scan": lambda *inputs, **options: scan_mamba(next(parts), *inputs, **options)}
 
 
 @contextmanager

@@ -65,6 +65,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "glm_moe_dsa": {**LATENT, **INDEXED},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
     "granitemoehybrid": {**MAMBA_HEADS, "layer_types": ["mamba", "attention"]},
+    "hrm_text": {"num_hidden_layers": 1},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 0, "mamba_d_state": 4, "use_mamba_kernels": False},
     "kimi_linear": {**LATENT, **HYBRID},
     "lfm2": {"layer_types": ["conv", "full_attention"]},

@@ -1,10 +1,11 @@
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 import torch
 
 from lmi_plugins.torch_engine.embeddings.packed_states import PackedStep
-from lmi_plugins.torch_engine.model.attention import NAME, UnsupportedAttention, running
+from lmi_plugins.torch_engine.model.attention import NAME, LayoutProbe, UnsupportedAttention, running
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
@@ -85,6 +86,15 @@ def test_falcon_rounds_alibi_as_transformers_does() -> None:
     torch.testing.assert_close(packed[CONTEXT:], expected, rtol=1e-4, atol=1e-4)
     with pytest.raises(UnsupportedAttention, match="does not support custom attention functions"):
         check_model(new_model("falcon", alibi=True), CONTEXT)
+
+
+@pytest.mark.parametrize(("architecture", "layers"), [("zamba", [1, 3]), ("zamba2", [1, 3]), ("hrm_text", range(8))])
+def test_each_call_of_shared_attention_has_its_own_cache(architecture: str, layers: Iterable[int]) -> None:
+    model = new_model(architecture)
+    runner = PagedRunner(model, CONTEXT)
+    probe = LayoutProbe()
+    runner._forward(torch.zeros(1, 2, dtype=torch.long), torch.arange(2)[None], torch.tensor([1]), probe)
+    assert list(probe.shapes) == list(layers)
 
 
 def test_models_must_take_positions_that_their_attention_needs(model_directory: ModelDirectory) -> None:

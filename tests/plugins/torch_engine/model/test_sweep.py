@@ -48,6 +48,7 @@ FEW = (
     "qwen3_5",
     "rwkv",
     "xglm",
+    "zamba",
 )
 SERVED = [*PAGED, *BY_ROW] if os.environ.get("LMI_SWEEP") else FEW
 COUNT = 8
