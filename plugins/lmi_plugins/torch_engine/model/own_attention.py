@@ -1,8 +1,8 @@
-"""Attention of models that do not accept an attention function, or call it for a layer more than once: their modules
-call the running step instead.
+"""Attention of models that do not accept an attention function, or call it for a layer more than once or with a mask:
+their modules call the running step instead.
 
 transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese, BLOOM, MPT,
-XGLM, Zamba and HRM:
+XGLM, OpenAI GPT, DiffLlama, Doge, Zamba and HRM:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/falcon/modeling_falcon.py
 """
 
@@ -12,6 +12,7 @@ from math import frexp
 from typing import Any
 
 import torch
+from torch.nn.functional import pad, softplus
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -108,6 +109,60 @@ def _xglm(module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
     return module.out_proj(_attend_by_heads(module.layer_idx, module.num_heads, states, options)), None
 
 
+def _openai_gpt_model(
+    module: Any,
+    input_ids: torch.Tensor | None = None,
+    *,
+    position_ids: torch.Tensor,
+    inputs_embeds: torch.Tensor | None = None,
+    **_: Any,
+) -> Any:
+    """Run the layers with the running step; their attention's class, `Attention`, has no layer number."""
+    hidden = module.tokens_embed(input_ids) if inputs_embeds is None else inputs_embeds
+    hidden = hidden + module.positions_embed(position_ids)
+    for layer, block in enumerate(module.h):
+        states = block.attn.c_attn(hidden).chunk(3, 2)
+        output = _attend_by_heads(layer, block.attn.n_head, states, AttentionOptions())
+        hidden = block.ln_1(hidden + block.attn.c_proj(output))
+        hidden = block.ln_2(hidden + block.mlp(hidden))
+    return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden)
+
+
+def _diffllama(module: Any, *, hidden_states: torch.Tensor, position_embeddings: Any, **_: Any) -> Any:
+    """Attend once to both halves of the value heads; transformers attends to one after the other."""
+    projections = module.q_proj, module.k_proj, module.v_proj
+    query, key, value = (
+        each(hidden_states).unflatten(2, (-1, module.head_dim)).transpose(1, 2) for each in projections
+    )
+    query, key = apply_rotary_pos_emb(query, key, *position_embeddings)  # type: ignore[no-untyped-call]
+    value = torch.cat([half.repeat(1, 2, 1, 1) for half in value.chunk(2, 1)], 3)
+    output = current_step().attend(module.layer_idx, query, key, value, AttentionOptions(module.scaling))
+    pairs = (module.lambda_q1, module.lambda_k1), (module.lambda_q2, module.lambda_k2)
+    first, second = ((left * right).sum(dtype=torch.float32).exp().to(output.dtype) for left, right in pairs)
+    positive, negative = output.chunk(2, 2)
+    output = module.groupnorm(positive - (first - second + module.lambda_init) * negative)
+    return module.o_proj(((1 - module.lambda_init) * output).flatten(2)), None
+
+
+def _doge(module: Any, *, hidden_states: torch.Tensor, position_embeddings: Any, **_: Any) -> Any:
+    """Attend with a bias for each key, which depends on its token's values.
+
+    The bias is the product of another part of the key with 1; zeros fill it up to a size that is fast to compute.
+    """
+    values = module.v_proj(hidden_states)
+    query, key, value = (
+        states.unflatten(2, (-1, module.head_dim))
+        for states in (module.q_proj(hidden_states), module.k_proj(hidden_states), values)
+    )
+    query, key, value = (states.transpose(1, 2) for states in (module.q_norm(query), module.k_norm(key), value))
+    query, key = apply_rotary_pos_emb(query, key, *position_embeddings)  # type: ignore[no-untyped-call]
+    bias = (module.A * softplus(module.dt_proj(values))).exp().transpose(1, 2)[..., None]
+    one = torch.ones_like(query[..., :1]) / module.scaling
+    query, key = (torch.cat([states, pad(part, (0, 7))], 3) for states, part in ((query, one), (key, bias)))
+    options = AttentionOptions(module.scaling, module.config.sliding_window)
+    return module.o_proj(current_step().attend(module.layer_idx, query, key, value, options).flatten(2)), None
+
+
 def _zamba(module: Any, *arguments: Any, layer_idx: int, **options: Any) -> Any:
     """Attend as the layer of the call, because Zamba's modules have no layer number."""
     module.layer_idx = layer_idx
@@ -146,6 +201,9 @@ REPLACED: dict[str, tuple[str, Attend]] = {  # the method that is replaced, by t
     "MptModel": ("forward", _mpt_model),
     "XGLMAttention": ("forward", _xglm),
     "XGLMSinusoidalPositionalEmbedding": ("forward", _xglm_positions),
+    "OpenAIGPTModel": ("forward", _openai_gpt_model),
+    "DiffLlamaAttention": ("forward", _diffllama),
+    "DogeAttention": ("forward", _doge),
     "ZambaAttention": ("forward", _zamba),
     "Zamba2Attention": ("forward", _zamba),
     "HrmTextAttention": ("forward", _hrm_text),

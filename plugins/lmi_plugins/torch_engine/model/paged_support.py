@@ -32,6 +32,11 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
             raise UnsupportedAttention(
                 f"it attends in chunks; with option.max_model_len below {limit}, one chunk holds all tokens"
             )
+    if (limit := getattr(config, "keep_window_size", None)) is not None:  # Doge
+        if limit < max_length:
+            raise UnsupportedAttention(f"it attends to chosen tokens; with option.max_model_len up to {limit}, to all")
+        if config.is_moe:  # the trial run may not notice
+            raise UnsupportedAttention("its experts mix tokens")
     if getattr(config, "is_decoder", False):
         raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions differently")
 

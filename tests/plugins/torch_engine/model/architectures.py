@@ -73,6 +73,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 4, "head_dim": 16, "expand": 2, "n_groups": 1},
     "minicpm3": LATENT,
     "minimax": {**HYBRID, "block_size": 16},
+    "moshi": {"sliding_window": CONTEXT},
     "phimoe": {"num_experts_per_tok": 2},
     "qwen3_5_moe_text": {"layer_types": ["full_attention", "linear_attention"], "shared_expert_intermediate_size": 16},
     "qwen3_5_text": {"layer_types": ["full_attention", "linear_attention"]},

@@ -8,6 +8,7 @@ from lmi_plugins.torch_engine.embeddings.packed_states import PackedStep
 from lmi_plugins.torch_engine.model.attention import NAME, LayoutProbe, UnsupportedAttention, running
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
+from lmi_plugins.torch_engine.model.row_runner import RowRunner
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.model.architectures import new_model
 from tests.plugins.torch_engine.tiny_models import BY_ROW, CONTEXT, PAGED, WINDOW, reference_model
@@ -35,6 +36,8 @@ def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> Non
             {"layer_types": ["chunked_attention"] * 2, "attention_chunk_size": 64},
             "attends in chunks; .* below 64, one chunk",
         ),
+        ({"keep_window_size": CONTEXT - 1}, f"attends to chosen tokens; .* up to {CONTEXT - 1}, to all"),
+        ({"keep_window_size": CONTEXT, "is_moe": True}, "its experts mix tokens"),
         ({"is_decoder": True}, "encoder used as a decoder"),
         ({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 100}}, "rotary embedding"),
     ],
@@ -88,6 +91,18 @@ def test_falcon_rounds_alibi_as_transformers_does() -> None:
         check_model(new_model("falcon", alibi=True), CONTEXT)
 
 
+def test_doge_attends_by_the_values_of_keys() -> None:
+    model = new_model("doge")
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.A)  # zeros would give all keys the same bias
+    tokens = torch.randint(2, 90, (2, 9))
+    expected = model(tokens[1:]).logits[0]
+    PagedRunner(model, CONTEXT)
+    with running(PackedStep([9, 9])):
+        packed = model(tokens.reshape(1, -1), position_ids=torch.arange(9).repeat(2)[None], use_cache=False).logits[0]
+    torch.testing.assert_close(packed[9:], expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("architecture", "layers"), [("zamba", [1, 3]), ("zamba2", [1, 3]), ("hrm_text", range(8))])
 def test_each_call_of_shared_attention_has_its_own_cache(architecture: str, layers: Iterable[int]) -> None:
     model = new_model(architecture)
@@ -95,6 +110,14 @@ def test_each_call_of_shared_attention_has_its_own_cache(architecture: str, laye
     probe = LayoutProbe()
     runner._forward(torch.zeros(1, 2, dtype=torch.long), torch.arange(2)[None], torch.tensor([1]), probe)
     assert list(probe.shapes) == list(layers)
+
+
+def test_moshi_with_more_tokens_than_its_window_runs_by_row() -> None:
+    model = new_model("moshi", sliding_window=WINDOW)
+    with pytest.raises(UnsupportedAttention, match="layer 0 does not declare its sliding window"):
+        PagedRunner(model, CONTEXT)
+    assert not RowRunner(model, CONTEXT).splits_prompts
+    assert PagedRunner(model, WINDOW).block_bytes
 
 
 def test_models_must_take_positions_that_their_attention_needs(model_directory: ModelDirectory) -> None:

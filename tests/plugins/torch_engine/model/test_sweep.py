@@ -43,6 +43,7 @@ FEW = (
     "llava",
     "minimax",
     "mpt",
+    "openai-gpt",
     "phimoe",
     "qwen2_vl",
     "qwen3_5",
