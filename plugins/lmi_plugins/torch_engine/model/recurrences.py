@@ -26,13 +26,15 @@ def step_delta_rule(
     beta: torch.Tensor,
     initial_state: torch.Tensor,
     use_qk_l2norm_in_kernel: bool = False,
+    next_state: torch.Tensor | None = None,
     **_: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gated delta rule's output for one token, [rows, 1, heads, value], and the updated state.
 
     Query and key: [rows, 1, heads, key]; value: [rows, 1, heads, value]; decay `g` (its logarithm) and `beta`:
-    [rows, 1, heads]; the state: [rows, heads, key, value].
+    [rows, 1, heads]; the state: [rows, heads, key, value]. It is updated in place, or written to `next_state`.
     """
+    state = initial_state if next_state is None else next_state
     queries, keys, values = (states[:, 0].float() for states in (query, key, value))  # [rows, heads, size]
     if use_qk_l2norm_in_kernel:
         queries, keys = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (queries, keys))
@@ -40,9 +42,9 @@ def step_delta_rule(
     decay, strength = g[:, 0, :, None].exp(), beta[:, 0, :, None].float()
     read = torch.stack([queries, keys], 2) @ initial_state  # before the decay: [rows, heads, 2, value]
     change = (values - read[:, :, 1] * decay) * strength
-    _update(initial_state, decay, keys, change)
+    _update(initial_state, decay, keys, change, state)
     output = read[:, :, 0] * decay + (queries * keys).sum(-1, keepdim=True) * change
-    return output.to(value.dtype)[:, None], initial_state
+    return output.to(value.dtype)[:, None], state
 
 
 def step_mamba2(
@@ -67,14 +69,19 @@ def step_mamba2(
     time = softplus((dt + dt_bias.to(dt.dtype))[..., :1].float())  # [rows, heads, 1]
     sharing = inputs.shape[1] // B.shape[1]
     keys, queries = (each.float().repeat_interleave(sharing, 1) for each in (B, C))  # [rows, heads, state]
-    _update(state, (time * A[:, 0, :1]).exp(), inputs * time, keys)
+    _update(state, (time * A[:, 0, :1]).exp(), inputs * time, keys, state)
     output = (queries[:, :, None] @ state.float().mT)[:, :, 0] + inputs * D[:, :1]  # in this order, CPUs are faster
     return (output if z is None else output * silu(z)).to(hidden_states.dtype)
 
 
-def _update(state: torch.Tensor, decay: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Add the product of `left` and `right` to a state, [rows, heads, left, right], times `decay`, [rows, heads, 1]."""
-    state.mul_(decay[..., None]).addcmul_(left[..., None].to(state.dtype), right[:, :, None].to(state.dtype))
+def _update(
+    state: torch.Tensor, decay: torch.Tensor, left: torch.Tensor, right: torch.Tensor, result: torch.Tensor
+) -> None:
+    """Write a state, [rows, heads, left, right], times `decay`, [rows, heads, 1], plus the product of `left` and
+    `right` to `result`, which may be the state.
+    """
+    torch.mul(state, decay[..., None], out=result)
+    result.addcmul_(left[..., None].to(state.dtype), right[:, :, None].to(state.dtype))
 
 
 def step_convolution(

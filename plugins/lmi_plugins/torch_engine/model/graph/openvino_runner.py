@@ -20,7 +20,7 @@ from lmi_plugins.torch_engine.cache.memory import free_memory
 from lmi_plugins.torch_engine.messages.requests import EngineOptions, Quantization
 from lmi_plugins.torch_engine.model.attention import LayoutProbe
 from lmi_plugins.torch_engine.model.graph.attention_nodes import BLOCK_SIZE, add_attention, cache_names
-from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
+from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates, add_delta_rules
 from lmi_plugins.torch_engine.model.graph.state_tables import START, StateTables, begins, row_number
 from lmi_plugins.torch_engine.model.graph.stored import load_graph
 from lmi_plugins.torch_engine.model.graph.tracing import (
@@ -101,10 +101,11 @@ class OpenVinoRunner(PagedRunner):
         self._check_memory()
         try:
             states = TracedStates(self.state_layers, probe.states)
+            self._states = StateTables(states)
             compiled = self._compile(states)
             self._request = compiled.create_infer_request()
             self._vocabulary = compiled.output(0).partial_shape[1].get_length()
-            self._states = StateTables(states, self._request)
+            self._states.attach(self._request)
             self.state_bytes = self._states.row_bytes
             self._try_out()
         except UnsupportedGraph:
@@ -132,6 +133,7 @@ class OpenVinoRunner(PagedRunner):
         model = self._model
         graph = load_graph(model, states)
         add_attention(graph, self._shapes, self._options, self.dtype)
+        add_delta_rules(graph, self._states.rules)
         head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self._weights = add_weights(graph, weights_of(model), self._quantize, None if head is None else head.weight)
         hidden = embedding_weight(model).shape[1]

@@ -1,15 +1,18 @@
 """The tables of states that OpenVINO reads and writes, and their rows, which belong to sequences."""
 
 from collections.abc import Sequence as Items
+from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import proxy
 
 import numpy as np
 import openvino
 import torch
 
-from lmi_plugins.torch_engine.model.graph.state_nodes import PACKED, SHORT, TracedStates
+from lmi_plugins.torch_engine.model.graph.state_nodes import PACKED, Compute, TracedStates
 from lmi_plugins.torch_engine.model.graph.weights import as_tensor
+from lmi_plugins.torch_engine.model.recurrences import step_delta_rule
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -18,6 +21,17 @@ START = 0  # a row of zeros, the state before a sequence's first token
 FIRST_SIZE = 8  # rows
 PADDED_SPEED = 5  # times as many tokens per second, measured with prompts of 512 tokens and 16 heads of 128
 INTERVAL = 1 << 30  # tokens between written states: only the last one of a step is
+
+
+Places = slice | list[int]
+
+
+class Round(NamedTuple):
+    """Tokens of different sequences, computed together: their numbers, and the rows of states before and after them."""
+
+    tokens: Places
+    before: Places
+    after: Places
 
 
 class TableRow:
@@ -34,14 +48,47 @@ class TableRow:
 class StateTables:
     """The states of all sequences, in tables that grow with their number."""
 
-    def __init__(self, states: TracedStates, request: openvino.InferRequest) -> None:
-        """Make the tables inputs of the request."""
-        self._request, self._padded = request, states.padded
+    def __init__(self, states: TracedStates) -> None:
+        self._padded = states.padded
         self._size = 1  # START; other rows are written before they are read
         self._free: list[int] = []
         self._tables = {name: torch.zeros(1, *shape) for name, shape in states.tables.items()}
         self.row_bytes = sum(table.nbytes for table in self._tables.values())
+        self._rounds: list[Round] = []
+
+    def attach(self, request: openvino.InferRequest) -> None:
+        """Make the tables inputs of the request."""
+        self._request = request
         self._grow(FIRST_SIZE)
+
+    @property
+    def rules(self) -> dict[str, tuple[Compute, int]]:
+        """The functions for the delta rule of short sequences, by table, and the size of their outputs."""
+        tables = proxy(self)  # OpenVINO would keep itself alive by them
+        return {
+            name: (partial(StateTables._apply_delta_rule, tables, name), table.shape[1] * table.shape[3])
+            for name, table in self._tables.items()
+            if name in self._padded
+        }
+
+    @torch.inference_mode()
+    def _apply_delta_rule(self, name: str, parts: torch.Tensor, output: torch.Tensor) -> None:
+        """Compute the delta rule for each short sequence, given its queries, keys, values, decays and strengths."""
+        if not self._rounds:
+            return
+        table, count = self._tables[name], len(parts)
+        heads, key, value = table.shape[1:]
+        states, gates = parts[:, None, : -2 * heads], parts[:, None, -2 * heads :]
+        sizes = [heads * key, heads * key, heads * value]
+        queries, keys, values = (each.reshape(count, 1, heads, -1) for each in torch.split(states, sizes, 2))
+        decay, strength = gates.chunk(2, 2)
+        for tokens, before, after in self._rounds:
+            result = table[after] if isinstance(after, slice) else table.new_empty(len(after), *table.shape[1:])
+            q, k, v, g, beta = (each[tokens] for each in (queries, keys, values, decay, strength))
+            outputs, _ = step_delta_rule(q, k, v, g, beta, table[before], next_state=result)
+            output[tokens] = outputs.flatten(1)
+            if not isinstance(after, slice):
+                table[after] = result
 
     def next_rows(self, count: int) -> list[TableRow]:
         """Return new rows for that number of sequences.
@@ -50,14 +97,20 @@ class StateTables:
         """
         if len(self._free) < count:
             self._grow(self._size + max(count, self._size // 2))
-        return [TableRow(self._free.pop(), self._free) for _ in range(count)]
+        free = self._free
+        free.sort()
+        # In a row, if possible: such rows need not be copied.
+        first = next((at for at in range(len(free) - count + 1) if free[at + count - 1] - free[at] == count - 1), 0)
+        numbers = free[first : first + count]
+        del free[first : first + count]
+        return [TableRow(number, free) for number in numbers]
 
     def _grow(self, size: int) -> None:
         for name, table in self._tables.items():
             larger = self._tables[name] = torch.empty(size, *table.shape[1:])
             larger[: self._size] = table
             self._request.set_tensor(name, as_tensor(larger))
-        self._free[:0] = range(size - 1, self._size - 1, -1)
+        self._free += range(self._size, size)
         self._size = size
 
     def inputs(self, lengths: Items[int], rows: Items[tuple[int, int]]) -> dict[str, Array]:
@@ -65,12 +118,13 @@ class StateTables:
         after."""
         if not self._tables:
             return {}
-        packed = _packed(PACKED, lengths, rows)
+        packed = _packed(lengths, rows)
         if not self._padded:
             return packed
         starts = begins(lengths)
         long = long_ones(lengths)
         short = [index for index in range(len(lengths)) if index not in long]
+        self._rounds = _rounds([lengths[index] for index in short], [rows[index] for index in short])
         width = max((lengths[index] for index in long), default=1)
         offsets = np.arange(width)
         mask = offsets < np.array([lengths[index] for index in long], np.int32).reshape(-1, 1)
@@ -84,7 +138,6 @@ class StateTables:
             places[starts[index] : starts[index + 1]] = first + np.arange(lengths[index])
         return {
             **packed,
-            **_packed(SHORT, [lengths[index] for index in short], [rows[index] for index in short]),
             "short_tokens": short_tokens,
             "long_tokens": (starts[long].reshape(-1, 1) + offsets * mask).astype(np.int32),
             "long_mask": mask.astype(np.float32),
@@ -118,7 +171,7 @@ def begins(lengths: Items[int]) -> Array:
     return np.array([0, *accumulate(lengths)], np.int32)
 
 
-def _packed(names: Items[str], lengths: Items[int], rows: Items[tuple[int, int]]) -> dict[str, Array]:
+def _packed(lengths: Items[int], rows: Items[tuple[int, int]]) -> dict[str, Array]:
     count = len(lengths)
     values = (
         begins(lengths),
@@ -127,4 +180,22 @@ def _packed(names: Items[str], lengths: Items[int], rows: Items[tuple[int, int]]
         np.zeros(count, np.int32),
         np.full(count, INTERVAL, np.int32),
     )
-    return dict(zip(names, values, strict=True))
+    return dict(zip(PACKED, values, strict=True))
+
+
+def _rounds(lengths: Items[int], rows: Items[tuple[int, int]]) -> list[Round]:
+    """Return the rounds that compute the first token of each sequence, then the second ones, and so on."""
+    firsts = begins(lengths)
+    rounds = []
+    for number in range(max(lengths, default=0)):
+        active = [index for index, length in enumerate(lengths) if length > number]
+        before = [rows[index][min(number, 1)] for index in active]
+        after = [rows[index][1] for index in active]
+        rounds.append(Round(*map(_as_slice, ([int(firsts[index]) + number for index in active], before, after))))
+    return rounds
+
+
+def _as_slice(numbers: list[int]) -> Places:
+    """Return numbers in a row as a slice, which makes a view instead of a copy."""
+    first, last = numbers[0], numbers[-1]
+    return slice(first, last + 1) if numbers == [*range(first, last + 1)] else numbers
