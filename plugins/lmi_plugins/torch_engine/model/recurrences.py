@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import reduce
 from importlib.util import find_spec
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import silu, softplus
@@ -26,25 +26,58 @@ def step_delta_rule(
     beta: torch.Tensor,
     initial_state: torch.Tensor,
     use_qk_l2norm_in_kernel: bool = False,
-    next_state: torch.Tensor | None = None,
     **_: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gated delta rule's output for one token, [rows, 1, heads, value], and the updated state.
 
     Query and key: [rows, 1, heads, key]; value: [rows, 1, heads, value]; decay `g` (its logarithm) and `beta`:
-    [rows, 1, heads]; the state: [rows, heads, key, value]. It is updated in place, or written to `next_state`.
+    [rows, 1, heads]; the state: [rows, heads, key, value].
     """
-    state = initial_state if next_state is None else next_state
     queries, keys, values = (states[:, 0].float() for states in (query, key, value))  # [rows, heads, size]
     if use_qk_l2norm_in_kernel:
         queries, keys = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (queries, keys))
-    queries = queries * queries.shape[-1] ** -0.5
     decay, strength = g[:, 0, :, None].exp(), beta[:, 0, :, None].float()
-    read = torch.stack([queries, keys], 2) @ initial_state  # before the decay: [rows, heads, 2, value]
-    change = (values - read[:, :, 1] * decay) * strength
-    _update(initial_state, decay, keys, change, state)
-    output = read[:, :, 0] * decay + (queries * keys).sum(-1, keepdim=True) * change
-    return output.to(value.dtype)[:, None], state
+    inputs = delta_rule_inputs(queries, keys, values, decay, strength)
+    output = apply_delta_rule(*inputs, initial_state, initial_state)
+    return output.to(value.dtype)[:, None], initial_state
+
+
+class DeltaInputs(NamedTuple):
+    """What the delta rule needs of a token of each row: [rows, heads, ...]."""
+
+    pairs: torch.Tensor  # [rows, heads, 2, key], the scaled query and the key
+    values: torch.Tensor  # [rows, heads, value]
+    decay: torch.Tensor  # [rows, heads, 1]
+    strength: torch.Tensor
+    overlap: torch.Tensor  # the product of the scaled query and the key
+
+
+def delta_rule_inputs(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, decay: torch.Tensor, strength: torch.Tensor
+) -> DeltaInputs:
+    """Return the inputs for queries and keys, [rows, heads, key]; decay and strength: [rows, heads, 1]."""
+    queries = queries * queries.shape[-1] ** -0.5
+    overlap = (queries * keys).sum(-1, keepdim=True)
+    return DeltaInputs(torch.stack([queries, keys], 2), values, decay, strength, overlap)
+
+
+def apply_delta_rule(
+    pairs: torch.Tensor,
+    values: torch.Tensor,
+    decay: torch.Tensor,
+    strength: torch.Tensor,
+    overlap: torch.Tensor,
+    state: torch.Tensor,
+    result: torch.Tensor,
+) -> torch.Tensor:
+    """Return the output, [rows, heads, value], given DeltaInputs, and write the next state to `result`.
+
+    That may be the state itself: [rows, heads, key, value].
+    """
+    read = pairs @ state  # before the decay: [rows, heads, 2, value]
+    change = torch.addcmul(values, read[:, :, 1], decay, value=-1) * strength
+    _update(state, decay, pairs[:, :, 1], change, result)
+    return torch.addcmul(read[:, :, 0] * decay, overlap, change)
 
 
 def step_mamba2(

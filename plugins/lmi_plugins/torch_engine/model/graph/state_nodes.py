@@ -26,6 +26,7 @@ from transformers import Cache
 from transformers.activations import ACT2FN
 
 from lmi_plugins.torch_engine.model.model_runner import UnsupportedGraph
+from lmi_plugins.torch_engine.model.recurrences import delta_rule_inputs
 from lmi_plugins.torch_engine.model.state_layers import StateLayer
 
 # Inputs that describe packed sequences: the first token of each and the end of the last, the rows of each (that of its
@@ -220,9 +221,10 @@ class TracedStates:
             queries, keys = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (queries, keys))
         inputs, table = self._inputs, f"state.{layer}.1"
         states = self._table(table)
-        parts = [each.index_select(0, inputs["short_tokens"]) for each in (queries, keys, values, decay, strength)]
         heads, size = values.shape[1:]
-        short: torch.Tensor = _delta_rule(torch.cat([each.flatten(1) for each in parts], 1), layer, heads * size)
+        parts = [each.index_select(0, inputs["short_tokens"]) for each in (queries, keys, values, decay, strength)]
+        of_short = delta_rule_inputs(*parts[:3], parts[3].exp()[..., None], parts[4][..., None])
+        short: torch.Tensor = _delta_rule(torch.cat([each.flatten(1) for each in of_short], 1), layer, heads * size)
         parts = [each[inputs["long_tokens"]] for each in (queries, keys, values, decay, strength)]
         decay, strength = (each * inputs["long_mask"][..., None] for each in parts[3:])
         before = states.index_select(0, inputs["long_rows"])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Items
 from functools import partial
 from itertools import accumulate
+from math import prod
 from typing import Any, NamedTuple
 from weakref import proxy
 
@@ -12,13 +13,14 @@ import torch
 
 from lmi_plugins.torch_engine.model.graph.state_nodes import PACKED, Compute, TracedStates
 from lmi_plugins.torch_engine.model.graph.weights import as_tensor
-from lmi_plugins.torch_engine.model.recurrences import step_delta_rule
+from lmi_plugins.torch_engine.model.recurrences import DeltaInputs, apply_delta_rule
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 START = 0  # a row of zeros, the state before a sequence's first token
 FIRST_SIZE = 8  # rows
+FEW_STATES = 1  # computed before other threads would begin
 PADDED_SPEED = 5  # times as many tokens per second, measured with prompts of 512 tokens and 16 heads of 128
 INTERVAL = 1 << 30  # tokens between written states: only the last one of a step is
 
@@ -73,22 +75,22 @@ class StateTables:
 
     @torch.inference_mode()
     def _apply_delta_rule(self, name: str, parts: torch.Tensor, output: torch.Tensor) -> None:
-        """Compute the delta rule for each short sequence, given its queries, keys, values, decays and strengths."""
-        if not self._rounds:
-            return
-        table, count = self._tables[name], len(parts)
+        """Compute the outputs of short sequences, [tokens, heads * value], given their inputs, [tokens, sizes]."""
+        table = self._tables[name]
         heads, key, value = table.shape[1:]
-        states, gates = parts[:, None, : -2 * heads], parts[:, None, -2 * heads :]
-        sizes = [heads * key, heads * key, heads * value]
-        queries, keys, values = (each.reshape(count, 1, heads, -1) for each in torch.split(states, sizes, 2))
-        decay, strength = gates.chunk(2, 2)
+        shapes = (heads, 2, key), (heads, value), (heads, 1), (heads, 1), (heads, 1)
+        sizes = [prod(shape) for shape in shapes]
+        threads = torch.get_num_threads()
+        if len(parts) <= FEW_STATES:
+            torch.set_num_threads(1)
         for tokens, before, after in self._rounds:
+            split = torch.split(parts[tokens], sizes, 1)
+            inputs = [each.view(-1, *shape) for each, shape in zip(split, shapes, strict=True)]
             result = table[after] if isinstance(after, slice) else table.new_empty(len(after), *table.shape[1:])
-            q, k, v, g, beta = (each[tokens] for each in (queries, keys, values, decay, strength))
-            outputs, _ = step_delta_rule(q, k, v, g, beta, table[before], next_state=result)
-            output[tokens] = outputs.flatten(1)
+            output[tokens] = apply_delta_rule(*DeltaInputs(*inputs), table[before], result).flatten(1)
             if not isinstance(after, slice):
                 table[after] = result
+        torch.set_num_threads(threads)
 
     def next_rows(self, count: int) -> list[TableRow]:
         """Return new rows for that number of sequences.

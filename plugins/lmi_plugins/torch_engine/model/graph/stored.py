@@ -14,13 +14,13 @@ import transformers
 from transformers import PreTrainedModel
 
 from lmi_core.configuration.cache import cache_folder
-from lmi_plugins.torch_engine.model import state_layers
+from lmi_plugins.torch_engine.model import recurrences, state_layers
 from lmi_plugins.torch_engine.model.graph import experts, state_nodes, tracing
 from lmi_plugins.torch_engine.model.graph.state_nodes import TracedStates
 
 logger = logging.getLogger(__name__)
 
-CODE = (tracing.__file__, state_nodes.__file__, experts.__file__, state_layers.__file__)
+CODE = (tracing.__file__, state_nodes.__file__, experts.__file__, state_layers.__file__, recurrences.__file__)
 FOLDER = "graphs"  # folder in the cache folder
 
 
