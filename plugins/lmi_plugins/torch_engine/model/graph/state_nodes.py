@@ -223,7 +223,8 @@ class TracedStates:
         states = self._table(table)
         heads, size = values.shape[1:]
         parts = [each.index_select(0, inputs["short_tokens"]) for each in (queries, keys, values, decay, strength)]
-        of_short = delta_rule_inputs(*parts[:3], parts[3].exp()[..., None], parts[4][..., None])
+        q, k, v, g, b = parts
+        of_short = delta_rule_inputs(q, k, v, g.exp()[..., None], b[..., None])
         short: torch.Tensor = _delta_rule(torch.cat([each.flatten(1) for each in of_short], 1), layer, heads * size)
         parts = [each[inputs["long_tokens"]] for each in (queries, keys, values, decay, strength)]
         decay, strength = (each * inputs["long_mask"][..., None] for each in parts[3:])
