@@ -38,7 +38,7 @@ def step_delta_rule(
         queries, keys = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (queries, keys))
     decay, strength = g[:, 0, :, None].exp(), beta[:, 0, :, None].float()
     inputs = delta_rule_inputs(queries, keys, values, decay, strength)
-    output = apply_delta_rule(*inputs, initial_state, initial_state)
+    output = apply_delta_rule(inputs, initial_state, initial_state)
     return output.to(value.dtype)[:, None], initial_state
 
 
@@ -61,19 +61,12 @@ def delta_rule_inputs(
     return DeltaInputs(torch.stack([queries, keys], 2), values, decay, strength, overlap)
 
 
-def apply_delta_rule(
-    pairs: torch.Tensor,
-    values: torch.Tensor,
-    decay: torch.Tensor,
-    strength: torch.Tensor,
-    overlap: torch.Tensor,
-    state: torch.Tensor,
-    result: torch.Tensor,
-) -> torch.Tensor:
-    """Return the output, [rows, heads, value], given DeltaInputs, and write the next state to `result`.
+def apply_delta_rule(inputs: DeltaInputs, state: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """Return the output, [rows, heads, value], and write the next state to `result`.
 
     That may be the state itself: [rows, heads, key, value].
     """
+    pairs, values, decay, strength, overlap = inputs
     read = pairs @ state  # before the decay: [rows, heads, 2, value]
     change = torch.addcmul(values, read[:, :, 1], decay, value=-1) * strength
     _update(state, decay, pairs[:, :, 1], change, result)

@@ -1,6 +1,8 @@
 """The tables of states that OpenVINO reads and writes, and their rows, which belong to sequences."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -20,20 +22,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 START = 0  # a row of zeros, the state before a sequence's first token
 FIRST_SIZE = 8  # rows
-FEW_STATES = 1  # computed before other threads would begin
 PADDED_SPEED = 5  # times as many tokens per second, measured with prompts of 512 tokens and 16 heads of 128
 INTERVAL = 1 << 30  # tokens between written states: only the last one of a step is
 
-
-Places = slice | list[int]
+Indices = slice | list[int]
 
 
 class Round(NamedTuple):
     """Tokens of different sequences, computed together: their numbers, and the rows of states before and after them."""
 
-    tokens: Places
-    before: Places
-    after: Places
+    tokens: Indices
+    before: Indices
+    after: Indices
 
 
 class TableRow:
@@ -80,17 +80,14 @@ class StateTables:
         heads, key, value = table.shape[1:]
         shapes = (heads, 2, key), (heads, value), (heads, 1), (heads, 1), (heads, 1)
         sizes = [prod(shape) for shape in shapes]
-        threads = torch.get_num_threads()
-        if len(parts) <= FEW_STATES:
-            torch.set_num_threads(1)
-        for tokens, before, after in self._rounds:
-            split = torch.split(parts[tokens], sizes, 1)
-            inputs = [each.view(-1, *shape) for each, shape in zip(split, shapes, strict=True)]
-            result = table[after] if isinstance(after, slice) else table.new_empty(len(after), *table.shape[1:])
-            output[tokens] = apply_delta_rule(*DeltaInputs(*inputs), table[before], result).flatten(1)
-            if not isinstance(after, slice):
-                table[after] = result
-        torch.set_num_threads(threads)
+        with _threads_for(len(parts)):
+            for tokens, before, after in self._rounds:
+                split = torch.split(parts[tokens], sizes, 1)
+                inputs = DeltaInputs(*(each.view(-1, *shape) for each, shape in zip(split, shapes, strict=True)))
+                result = table[after] if isinstance(after, slice) else table.new_empty(len(after), *table.shape[1:])
+                output[tokens] = apply_delta_rule(inputs, table[before], result).flatten(1)
+                if not isinstance(after, slice):
+                    table[after] = result
 
     def next_rows(self, count: int) -> list[TableRow]:
         """Return new rows for that number of sequences.
@@ -197,7 +194,18 @@ def _rounds(lengths: Items[int], rows: Items[tuple[int, int]]) -> list[Round]:
     return rounds
 
 
-def _as_slice(numbers: list[int]) -> Places:
+@contextmanager
+def _threads_for(states: int) -> Iterator[None]:
+    """Compute a single state with one thread, which is done before others would begin."""
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1 if states == 1 else threads)
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _as_slice(numbers: list[int]) -> Indices:
     """Return numbers in a row as a slice, which makes a view instead of a copy."""
     first, last = numbers[0], numbers[-1]
     return slice(first, last + 1) if numbers == [*range(first, last + 1)] else numbers
